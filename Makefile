@@ -1,0 +1,32 @@
+# Two commands, each with all of its set-up: `make figures` and `make test`.
+# The first interpreter that runs and is of a version we test.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+FIGURES ?= figures
+
+.PHONY: figures test clean
+
+figures: .venv/installed
+	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
+
+test: .venv/tested-with
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest
+
+# The package alone, and then with what its tests need.
+.venv/installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' || \
+		{ echo "jaxota needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/tested-with: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist

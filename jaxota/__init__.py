@@ -1,0 +1,27 @@
+"""jaxota: over-the-air federated learning, whole Monte Carlo experiments as one JAX program."""
+
+from jaxota import tasks as tasks
+from jaxota.algorithms import Algorithm as Algorithm
+from jaxota.algorithms import baaf as baaf
+from jaxota.algorithms import cobaaf as cobaaf
+from jaxota.algorithms import cotaf as cotaf
+from jaxota.algorithms import fedavg as fedavg
+from jaxota.algorithms import noisy_fedavg as noisy_fedavg
+from jaxota.algorithms import scaffold as scaffold
+from jaxota.calibrate import calibrate as calibrate
+from jaxota.channel import Channel as Channel
+from jaxota.estimate import MMSE as MMSE
+from jaxota.estimate import Identity as Identity
+from jaxota.estimate import JamesStein as JamesStein
+from jaxota.estimate import PooledMMSE as PooledMMSE
+from jaxota.estimate import ReportedMMSE as ReportedMMSE
+from jaxota.precode import Bounded as Bounded
+from jaxota.precode import Constant as Constant
+from jaxota.precode import Offline as Offline
+from jaxota.precode import Online as Online
+from jaxota.simulate import simulate as simulate
+from jaxota.sweep import sweep as sweep
+from jaxota.types import History as History
+from jaxota.types import Plan as Plan
+
+__version__ = "0.1.0"

@@ -1,0 +1,7 @@
+"""`python -m jaxota` is the command `jaxota`."""
+
+import sys
+
+from jaxota.cli import main
+
+sys.exit(main())

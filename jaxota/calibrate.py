@@ -1,0 +1,75 @@
+"""Before the first round: a noise-free run tells precoder and estimator what to expect."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxota import entry
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Ideal
+from jaxota.estimate import Identity
+from jaxota.precode import ErrorFree
+from jaxota.rounds import in_chunks, one_trial
+from jaxota.types import Plan
+
+_CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
+
+
+def calibrate(key, algorithm, task, rounds: int, trials: int = 100, initial=None) -> Plan:
+    """The plan that `simulate` with the same key would measure for `algorithm` on `task`.
+
+    initial: [trial, d] models to start from, in turn; by default the task draws them.
+    """
+    arguments, options = entry.calibration(key, algorithm, task, rounds, trials, initial)
+    entry.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
+    return _program(**arguments, **options)
+
+
+def measure(key, algorithm, task, initial, *, rounds, trials, chunk) -> Plan:
+    """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V."""
+    key = jax.random.fold_in(key, _CALIBRATION)
+    algorithms = (Algorithm(algorithm.local, ErrorFree(), Identity()),)
+
+    def reveal(r, before, info, after):
+        model = _moments(info.update, before.model[None])
+        return model, _moments(info.controls, 0.0) if algorithm.local.controlled else ()
+
+    def trial(t):
+        start = initial if isinstance(initial, tuple) else initial[t % len(initial)]
+        problem = task.problem(t).head()
+        return one_trial(key, t, algorithms, Ideal(), problem, ((),), start, rounds, reveal)[1][0]
+
+    model, control = in_chunks(trial, jnp.arange(trials), chunk)
+    energy, mean, var, average_mean, average_var = _pool(*model)
+    plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
+    if not algorithm.local.controlled:
+        return plan
+    energy, mean, var, average_mean, average_var = _pool(*control)
+    return plan.replace(
+        control_energy=energy,
+        control_mean=mean,
+        control_var=var,
+        average_control_mean=average_mean,
+        average_control_var=average_var,
+    )
+
+
+_program = jax.jit(measure, static_argnames=("rounds", "trials", "chunk"))
+
+
+def _moments(values, origin):
+    """Of the values their energies [user]; over coordinates, mean and variance of what each user
+    holds [user] and of the average []."""
+    held = origin + values  # [user, d]
+    average = held.mean(0)
+    return jnp.sum(values**2, -1), held.mean(-1), held.var(-1), average.mean(), average.var()
+
+
+def _pool(energy, mean, var, average_mean, average_var):
+    """Per-trial moments [trial, round, …] → moments over all coordinates and trials [round, …]."""
+    return (
+        energy.mean(0).max(-1),
+        mean.mean(0),
+        var.mean(0) + mean.var(0),
+        average_mean.mean(0),
+        average_var.mean(0) + average_mean.var(0),
+    )

@@ -1,0 +1,94 @@
+"""In the air: signals fade, add up, and meet noise."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxota.types import Array, part, static, traced
+
+
+@part
+class Channel:
+    """A multiple-access channel with real noise N(0, sw2) per coordinate on each block.
+
+    `snr_db` is 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
+    infinite one is the ideal channel. `power` is the budget P of the model block, `control_power`
+    that of the control block: the same unless given.
+    """
+
+    snr_db: Array = traced(10.0, above=-300.0, infinite=True)
+    power: Array = traced(1.0, above=0.0)
+    control_power: Array = traced((), above=0.0)
+    snr_per: str = static("vector", one_of=("vector", "symbol"))
+
+    @property
+    def control_budget(self) -> Array:
+        return self.power if isinstance(self.control_power, tuple) else self.control_power
+
+    def noise_variance(self, dim: int) -> Array:
+        """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
+        symbols = dim if self.snr_per == "symbol" else 1
+        return self.power * 10.0 ** (-self.snr_db / 10.0) / symbols
+
+    def link(self, users: int) -> "Link":
+        """Who is heard this round, and how: without fading everyone, with gain one."""
+        ones = jnp.ones(users)
+        return Link(heard=ones, gain=ones, amplification=ones, floor=jnp.float32(1.0))
+
+
+@part
+class Ideal:
+    """Error-free, orthogonal links: everyone is heard, without noise."""
+
+    power = control_budget = 1.0
+    link = Channel.link
+
+    def noise_variance(self, dim: int):
+        return ()
+
+
+@part
+class Link:
+    """One block's path from the users to the server for one round."""
+
+    heard: Array  # [user] 1 for users in S^r, else 0
+    gain: Array  # [user] what remains of a user's signal after fading and its inversion
+    amplification: Array  # [user] power spent on inversion, (h_min/h)²
+    floor: Array  # [] h_min, the common amplitude of the inverted signals
+
+    @property
+    def count(self) -> Array:
+        """|S^r|, at least 1 so that it divides."""
+        return jnp.maximum(self.heard.sum(), 1.0)
+
+    def mean(self, values: Array) -> Array:
+        """The average over S^r of what users hold: [user, ...] → [...]."""
+        heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
+        return jnp.where(heard, values, 0.0).sum(0) / self.count
+
+
+@part
+class Block:
+    """One of the two transmitted blocks of a round: updates Δ_i, or controls c_i."""
+
+    values: Array  # [user, d] what the users send
+    origin: Array  # [d] what the server adds back: θ̂ for updates, 0 for controls
+    power: Array  # [] the budget P of this block
+    reach: Array  # [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls
+    moments: Array  # this round's row of the plan, or ()
+
+
+def superpose(key, block: Block, energy: Array, noise: Array, link: Link):
+    """All users' values at once over the air, gains undone.
+
+    `energy` is P/α and `noise` sw2, `()` if there is none at all. Returns the average over S^r plus
+    its equivalent noise [d], that noise's variance ν = sw2/(|S|²·α·h_min²) per coordinate, and each
+    user's ‖x_i‖²/P [user].
+    """
+    received = link.mean(link.gain[:, None] * block.values)
+    variance = jnp.float32(0.0)
+    if not isinstance(noise, tuple):
+        variance = jnp.where(noise > 0, noise / block.power * energy, 0.0)
+        variance /= (link.count * link.floor) ** 2
+        received += jnp.sqrt(variance) * jax.random.normal(key, received.shape)
+    spent = link.heard * link.amplification * jnp.sum(block.values**2, -1)
+    return received, variance, jnp.where(spent == 0, 0.0, spent / energy)

@@ -1,0 +1,149 @@
+"""On entry: every part is checked against its declaration, and its numbers cast to arrays.
+
+A value that is not allowed is one line that names the field and what it may be. Tracers pass:
+inside someone's own `jit` or `vmap` only shapes are known.
+"""
+
+import dataclasses
+import functools
+import numbers
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def prepared(part, name: str):
+    """`part` with its traced fields as arrays; ValueError at the first value not allowed."""
+    changes = {}
+    for field in dataclasses.fields(part):
+        value, path = getattr(part, field.name), f"{name}.{field.name}"
+        if field.metadata.get("static"):
+            changes[field.name] = _static(path, value, **field.metadata)
+        elif dataclasses.is_dataclass(value):
+            changes[field.name] = prepared(value, path)
+        elif "rank" not in field.metadata:
+            raise ValueError(f"{path} must be a part such as jo.Online(), got {value!r}")
+        elif not (isinstance(value, tuple) and value == ()):
+            changes[field.name] = _traced(path, value, **field.metadata)
+        elif field.default != ():
+            raise ValueError(f"{path} must be given, got ()")
+    return dataclasses.replace(part, **changes)
+
+
+def extra_axes(part, name: str) -> dict[str, int]:
+    """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
+    if isinstance(part, tuple):
+        return {}
+    extra = {}
+    for field in dataclasses.fields(part):
+        value, path = getattr(part, field.name), f"{name}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            extra |= extra_axes(value, path)
+        elif "rank" in field.metadata and not isinstance(value, tuple):
+            extra[path] = jnp.ndim(value) - field.metadata["rank"]
+    return extra
+
+
+def whole(name: str, value, at_least: int) -> int:
+    """`value` as an int."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
+        raise ValueError(f"{name} must be a whole number ≥ {at_least}, got {value!r}")
+    return int(value)
+
+
+def key(value):
+    """A typed random key, from one of either kind."""
+    if isinstance(value, (jax.Array, np.ndarray)):
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return value
+        if value.dtype == jnp.uint32 and value.shape == (2,):
+            return jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
+    raise ValueError(f"key must be a random key such as jax.random.key(0), got {value!r}")
+
+
+def _static(path, value, at_least=None, one_of=None, **_):
+    if one_of is not None:
+        if value not in one_of:
+            allowed = " or ".join(map(repr, one_of))
+            raise ValueError(f"{path} must be {allowed}, got {value!r}")
+        return one_of[one_of.index(value)]
+    if at_least is not None and value is not None:
+        return whole(path, value, at_least)
+    return canonical(value)
+
+
+def _traced(path, value, rank, above, at_least, infinite, dtype, **_):
+    if dtype == "key":
+        return key(value)
+    try:
+        array = jnp.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} must be a number or an array, got {value!r}") from None
+    if not rank <= array.ndim <= rank + 1:
+        shape = "a number" if rank == 0 else f"an array of {rank} axes"
+        raise ValueError(
+            f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
+        )
+    if isinstance(array, jax.core.Tracer) or dtype != "float32":
+        return array
+    host = np.asarray(array)
+    allowed, good = [], ~np.isnan(host)
+    if not infinite:
+        allowed, good = ["finite"], good & np.isfinite(host)
+    if above is not None:
+        allowed, good = [*allowed, f"> {above:g}"], good & (host > above)
+    if at_least is not None:
+        allowed, good = [*allowed, f"≥ {at_least:g}"], good & (host >= at_least)
+    if not good.all():
+        bad = host[~good].flat[0]
+        raise ValueError(f"{path} must be {' and '.join(allowed) or 'a number'}, got {bad:g}")
+    return array
+
+
+def canonical(value):
+    """The first value seen that was built as `value` was.
+
+    An optax transformation made twice is two closures, which compare by identity and would be
+    two programs; of those that one library function made from equal arguments, one is used.
+    """
+    print_ = _fingerprint(value)
+    try:
+        return _first(_Seen(print_, value))
+    except TypeError:  # something unhashable inside: identity decides
+        return value
+
+
+class _Seen:
+    def __init__(self, print_, value):
+        self.print_, self.value = print_, value
+
+    def __hash__(self):
+        return hash(self.print_)
+
+    def __eq__(self, other):
+        return self.print_ == other.print_
+
+
+@functools.cache
+def _first(seen: _Seen):
+    return seen.value
+
+
+_LIBRARIES = ("optax", "jax", "functools")
+
+
+def _fingerprint(value):
+    """What a value was built from; other people's functions, which may read globals, are themselves."""
+    if isinstance(value, tuple):
+        return (type(value), *map(_fingerprint, value))
+    if isinstance(value, dict):
+        return (dict, *((k, _fingerprint(v)) for k, v in value.items()))
+    if isinstance(value, functools.partial):
+        return (functools.partial, *map(_fingerprint, (value.func, value.args, value.keywords)))
+    if isinstance(value, types.FunctionType) and value.__module__.split(".")[0] in _LIBRARIES:
+        cells = tuple(_fingerprint(cell.cell_contents) for cell in value.__closure__ or ())
+        defaults = _fingerprint((value.__defaults__ or (), value.__kwdefaults__ or {}))
+        return (value.__code__, cells, defaults)
+    return (type(value), value)

@@ -1,0 +1,171 @@
+"""The command `jaxota`."""
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+CACHE = "JAXOTA_CACHE"
+# XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for every
+# program that it reads from the cache; what is really wrong reaches us as an exception.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0, 2 for bad input, 130 when interrupted."""
+    try:
+        arguments = _parser().parse_args(argv)
+        return arguments.command(arguments)
+    except (ValueError, OSError) as error:
+        print(f"jaxota: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("jaxota: interrupted, nothing was written", file=sys.stderr)
+        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    from jaxota import __version__
+
+    parser = _Parser(
+        prog="jaxota",
+        description="Over-the-air federated learning, simulated.",
+        epilog="Compiled programs are kept in a per-user cache folder; "
+        f"{CACHE}=off turns that off, {CACHE}=DIR moves it.",
+    )
+    parser.add_argument("--version", action="version", version=f"jaxota {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("list", help="what there is to run")
+    command.set_defaults(command=_list)
+    command = commands.add_parser(
+        "run", help="run an experiment: a table, a picture, a CSV, a NetCDF"
+    )
+    command.set_defaults(command=_run)
+    command.add_argument("experiment", help="a name that `jaxota list` shows")
+    command.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
+    command.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+    command.add_argument("--seed", type=int, default=0, metavar="S", help="of data and trials (0)")
+    command.add_argument("--snr-db", type=float, metavar="X", help="P/sw2 in dB, per vector")
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("figures"),
+        metavar="DIR",
+        help="folder to write to (figures)",
+    )
+    return parser
+
+
+def _list(arguments) -> int:
+    from jaxota.experiments import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        print(f"{experiment.name:8} {experiment.title}: {', '.join(experiment.algorithms)}")
+    return 0
+
+
+def _run(arguments) -> int:
+    from rich.console import Console
+
+    experiment = _experiment(arguments)
+    _writable(arguments.out)
+    _use_cache()
+    from jaxota import experiments, results
+
+    with _progress(experiment) as report:
+        outcome = experiments.run(experiment, arguments.seed, report)
+        paths = results.save(outcome, arguments.out)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(results.table(outcome))
+    for line in results.remarks(outcome):
+        print(line)
+    print(f"{outcome.compile_seconds:.1f} s compiling, {outcome.run_seconds:.1f} s running")
+    for path in paths:
+        print(f"wrote {path}")
+    return 0
+
+
+def _experiment(arguments):
+    """The named experiment with the numbers of the command line."""
+    from jaxota.experiments import EXPERIMENTS
+
+    if arguments.experiment not in EXPERIMENTS:
+        raise ValueError(
+            f"unknown experiment {arguments.experiment!r}: choose from {', '.join(EXPERIMENTS)}"
+        )
+    experiment = EXPERIMENTS[arguments.experiment]
+    if arguments.snr_db is not None:
+        channel = experiment.channel.replace(snr_db=arguments.snr_db)
+        experiment = dataclasses.replace(experiment, channel=channel)
+    given = {k: v for k in ("trials", "rounds") if (v := getattr(arguments, k)) is not None}
+    return dataclasses.replace(experiment, **given)
+
+
+def _writable(folder: Path) -> None:
+    """Make `folder`, and fail now rather than after the work if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out {folder} must be a folder that can be written: {error.strerror}"
+        ) from None
+
+
+def _use_cache() -> None:
+    """Keep compiled programs between runs, unless the environment says otherwise.
+
+    Programs are kept apart by kind of processor, as a home folder may be shared by several.
+    """
+    import jax
+    import platformdirs
+
+    place = os.environ.get(CACHE) or platformdirs.user_cache_dir("jaxota")
+    if place == "off":
+        return
+    try:
+        described = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+        kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
+    except OSError:
+        kind = [platform.processor()]
+    kind = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
+    jax.config.update("jax_compilation_cache_dir", str(Path(place) / kind))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _progress(experiment):
+    """A bar that is gone when the work is done; nothing where there is no terminal."""
+    import contextlib
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+    @contextlib.contextmanager
+    def shown():
+        with bar:
+            task = bar.add_task(experiment.name, total=experiment.trials)
+
+            def report(what: str, trials: int) -> None:
+                bar.update(task, description=f"{experiment.name}: {what}", completed=trials)
+
+            yield report
+
+    return shown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The door of `simulate`, `sweep` and `calibrate`: arguments are checked, cast and sized here."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import checks
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Channel
+from jaxota.estimate import PooledMMSE
+from jaxota.types import Plan
+
+MEMORY = 2**30  # bytes of working memory that the trials in flight may take
+
+
+def experiment(
+    key,
+    algorithm,
+    channel,
+    task,
+    rounds,
+    trials,
+    plan=None,
+    initial=None,
+    every=1,
+    calibration_trials=100,
+    user_power=False,
+):
+    """Arguments (traced) and options (static) of the program for one experiment."""
+    algorithm, task = _algorithm(algorithm), _task(task)
+    if not isinstance(channel, Channel):
+        raise ValueError(f"channel must be a jo.Channel(...), got {channel!r}")
+    rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
+    every = checks.whole("every", every, 1)
+    if every > rounds:
+        raise ValueError(f"every must be ≤ rounds = {rounds}, got {every}")
+    arguments = {
+        "key": checks.key(key),
+        "trials": jnp.arange(trials),
+        "algorithm": algorithm,
+        "channel": checks.prepared(channel, "channel"),
+        "task": task,
+        "plan": _plan(plan, algorithm, task, rounds),
+        "initial": _initial(initial, trials, task),
+    }
+    options = {
+        "rounds": rounds,
+        "every": every,
+        "calibration_trials": checks.whole("calibration_trials", calibration_trials, 1),
+        "user_power": bool(user_power),
+        "chunk": chunk(algorithm, task),
+    }
+    return arguments, options
+
+
+def calibration(key, algorithm, task, rounds, trials=100, initial=None):
+    """Arguments and options of the program that measures a plan."""
+    algorithm, task = _algorithm(algorithm), _task(task)
+    arguments = {
+        "key": checks.key(key),
+        "algorithm": algorithm,
+        "task": task,
+        "initial": _initial(initial, None, task),
+    }
+    options = {
+        "rounds": checks.whole("rounds", rounds, 1),
+        "trials": checks.whole("trials", trials, 1),
+        "chunk": chunk(algorithm, task),
+    }
+    return arguments, options
+
+
+def chunk(algorithm: Algorithm, task, settings: int = 1) -> int:
+    """How many trials may be in flight at once."""
+    batch = max(algorithm.local.batch or 1, getattr(algorithm.local, "control_batch", None) or 1)
+    floats = 8 * task.users * task.dim + task.floats_per_trial(batch)
+    return max(1, MEMORY // (4 * floats * settings))
+
+
+def refuse_swept(**parts) -> None:
+    """`simulate` and `calibrate` take one setting."""
+    for name, part in parts.items():
+        for path, extra in checks.extra_axes(part, name).items():
+            if extra:
+                raise ValueError(
+                    f"{path} must be one value here, got an array; jo.sweep takes arrays"
+                )
+
+
+def _algorithm(algorithm) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm must be one such as jo.cobaaf(...), got {algorithm!r}")
+    algorithm = checks.prepared(algorithm, "algorithm")
+    local = algorithm.local
+    if local.controlled and local.control_batch is not None:
+        if local.control_option == 2 and not local.warm_start:
+            raise ValueError(
+                "algorithm.local.control_batch must be None with control_option=2, "
+                "which takes no gradient of its own, unless warm_start=True"
+            )
+    return algorithm
+
+
+def _task(task):
+    if not hasattr(task, "problem"):
+        raise ValueError(
+            f"task must be one of jo.tasks, such as synthetic_regression(...), got {task!r}"
+        )
+    return checks.prepared(task, "task")
+
+
+def _plan(plan, algorithm: Algorithm, task, rounds: int):
+    """The fields of `plan` that `algorithm` uses, shapes checked; `()` if it uses none."""
+    if plan is None or not algorithm.needs_plan:
+        return ()
+    if not isinstance(plan, Plan):
+        raise ValueError(f"plan must be a jo.Plan, got {plan!r}")
+    controlled, pooled = algorithm.local.controlled, isinstance(algorithm.estimate, PooledMMSE)
+    needed = {"update_energy": True, "model_mean": True, "model_var": True}
+    needed |= dict.fromkeys(("control_energy", "control_mean", "control_var"), controlled)
+    needed |= dict.fromkeys(("average_mean", "average_var"), pooled)
+    needed |= dict.fromkeys(("average_control_mean", "average_control_var"), pooled and controlled)
+    plan = checks.prepared(
+        plan.replace(**{name: () for name, used in needed.items() if not used}), "plan"
+    )
+    for name in (name for name, used in needed.items() if used):
+        value = getattr(plan, name)
+        if isinstance(value, tuple):
+            raise ValueError(f"plan.{name} must be given for this algorithm: calibrate with it")
+        shape = (
+            (rounds, task.users)
+            if name.startswith(("model", "control_m", "control_v"))
+            else (rounds,)
+        )
+        if value.shape[-len(shape) :] != shape:
+            raise ValueError(
+                f"plan.{name} must have shape {list(shape)} for rounds={rounds} and "
+                f"users={task.users}, got {list(value.shape)}"
+            )
+    return plan
+
+
+def _initial(initial, trials, task):
+    """Models to start from [trial, d], or ()."""
+    if initial is None:
+        return ()
+    initial = jnp.asarray(initial, "float32")
+    rows = len(initial) if trials is None and initial.ndim else trials
+    if initial.shape != (rows, task.dim) or not rows:
+        raise ValueError(
+            f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
+            f"got {list(initial.shape)}"
+        )
+    if not isinstance(initial, jax.core.Tracer) and not np.isfinite(initial).all():
+        raise ValueError("initial must be finite, got NaN or inf")
+    return initial

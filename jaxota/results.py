@@ -1,0 +1,146 @@
+"""What an experiment leaves behind: a table on screen, a picture, a tidy CSV, a NetCDF file."""
+
+import csv
+from pathlib import Path
+
+import jax
+import numpy as np
+from rich.table import Table
+
+import jaxota
+from jaxota import files, plots, stats
+from jaxota.experiments import Results
+
+
+def table(results: Results) -> Table:
+    """Algorithm, last score, power ratio, and the difference to the reference, trial by trial."""
+    metric, reference = results.experiment.metric, results.experiment.reference
+    grid = Table(title=caption(results), title_justify="left", title_style="")
+    grid.add_column("algorithm")
+    grid.add_column(f"final {metric}", justify="right")
+    grid.add_column("power ratio", justify="right")
+    grid.add_column(f"difference to {reference}", justify="right")
+    for label, history in results.histories.items():
+        last = stats.interval(_scores(history, metric))
+        difference = stats.paired(
+            _scores(history, metric), _scores(results.histories[reference], metric)
+        )
+        same = label == reference
+        grid.add_row(
+            label,
+            _plus_minus(last),
+            f"{_power_ratio(history).max():.3g}",
+            "–" if same else _plus_minus(difference, sign="+"),
+        )
+    return grid
+
+
+def remarks(results: Results) -> list[str]:
+    """What a reader of the table must know besides."""
+    trials = results.experiment.trials
+    lines = [
+        f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
+        "mean over trials, largest of all rounds (up to 1 is within the budget)."
+    ]
+    for label, history in results.histories.items():
+        count = int(history.diverged.sum())
+        if count:
+            lines.append(
+                f"{label}: {count} of {trials} trials diverged, and are left out of the means."
+            )
+    if trials == 1:
+        lines.append("One trial has no interval: ask for more with --trials.")
+    return lines
+
+
+def caption(results: Results) -> str:
+    """What was run, with the SNR's convention."""
+    experiment = results.experiment
+    return (
+        f"{experiment.name}: {experiment.title}, {_snr(experiment.channel)}; "
+        f"{experiment.rounds} rounds, {experiment.trials} trials, seed {results.seed}"
+    )
+
+
+def save(results: Results, folder) -> list[Path]:
+    """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
+    experiment = results.experiment
+    paths = [Path(folder) / f"{experiment.name}.{ending}" for ending in ("png", "csv", "nc")]
+    with files.replacing(*paths) as (png, table_file, nc):
+        title = f"{experiment.title}\n{_snr(experiment.channel)}, {experiment.trials} trials"
+        plots.curves(results.histories, experiment.metric, title).savefig(png)
+        with open(table_file, "w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(tidy(results))
+        dataset(results).to_netcdf(nc, engine="h5netcdf")
+    return paths
+
+
+def tidy(results: Results):
+    """The rows of the CSV, header first.
+
+    The metric `diverged` counts the trials that are left out of the means of that algorithm.
+    """
+    yield ["algorithm", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]
+    for label, history in results.histories.items():
+        ratio = _power_ratio(history)[history.every - 1 :: history.every]
+        rounds = history.every * (1 + np.arange(len(ratio)))
+        for metric in ("gap", "loss", "accuracy"):
+            if isinstance(getattr(history, metric), tuple):
+                continue
+            band = stats.interval(_scores(history, metric, slice(None)))
+            columns = (rounds, band.mean, band.low, band.high, ratio)
+            for r, mean, low, high, power in zip(*columns, strict=True):
+                yield [label, r, metric, *(f"{value:.9g}" for value in (mean, low, high, power))]
+        count = int(history.diverged.sum())
+        yield [label, rounds[-1], "diverged", count, count, count, f"{ratio[-1]:.9g}"]
+
+
+def dataset(results: Results):
+    """Everything, trial by trial, as one `xarray.Dataset` with a dimension `algorithm`."""
+    import xarray  # slow to import, needed here alone
+
+    experiment = results.experiment
+    labels = xarray.DataArray(list(results.histories), dims="algorithm", name="algorithm")
+    parts = [history.to_xarray() for history in results.histories.values()]
+    joined = xarray.concat(parts, dim=labels, data_vars="all", join="outer")
+    return joined.assign_attrs(
+        title=caption(results),
+        experiment=experiment.name,
+        seed=results.seed,
+        snr_db=float(experiment.channel.snr_db),
+        snr_per=experiment.channel.snr_per,
+        power=float(experiment.channel.power),
+        jaxota=jaxota.__version__,
+        jax=jax.__version__,
+    )
+
+
+def _snr(channel) -> str:
+    return f"SNR {float(channel.snr_db):g} dB per {channel.snr_per}"
+
+
+def _scores(history, metric: str, evaluations=-1) -> np.ndarray:
+    """A metric [trial] or [trial, evaluation], NaN in all of a trial that diverged anywhere."""
+    values = np.array(getattr(history, metric), np.float64)
+    values[history.diverged] = np.nan
+    return values[:, evaluations]
+
+
+def _power_ratio(history) -> np.ndarray:
+    """[round] mean over trials of the larger block's power ratio, without diverged trials."""
+    power = np.asarray(history.power, np.float64)
+    if not isinstance(history.control_power, tuple):
+        power = np.maximum(power, history.control_power)
+    kept = power[~history.diverged]
+    return kept.mean(0) if len(kept) else np.full(power.shape[1], np.nan)
+
+
+def _plus_minus(value: stats.Interval, sign: str = "") -> str:
+    if not value.used:
+        return "all diverged"
+    if value.used == 1:
+        return f"{value.mean:{sign}.4g}"
+    digits = max(0, 1 - int(np.floor(np.log10(value.half_width)))) if value.half_width > 0 else 3
+    if digits > 8 or abs(value.mean) >= 1e6:
+        return f"{value.mean:{sign}.3g} ± {value.half_width:.2g}"
+    return f"{value.mean:{sign}.{digits}f} ± {value.half_width:.{digits}f}"

@@ -1,0 +1,136 @@
+"""All trials of an experiment, calibration included, as one compiled program."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxota import entry
+from jaxota.calibrate import measure
+from jaxota.rounds import in_chunks, one_trial
+from jaxota.types import History, Plan
+
+
+def simulate(
+    key,
+    algorithm,
+    channel,
+    task,
+    rounds: int,
+    trials: int,
+    plan: Plan | None = None,
+    initial=None,
+    every: int = 1,
+    calibration_trials: int = 100,
+    user_power: bool = False,
+) -> History:
+    """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
+
+    plan: what calibration would yield; by default it is measured, inside the same program.
+    initial: [trial, d] models to start from; by default the task draws them.
+    every: the task is scored after rounds every, 2·every, …
+    user_power: also keep every user's power ratio, [trial, round, user].
+    """
+    arguments, options = entry.experiment(
+        key,
+        algorithm,
+        channel,
+        task,
+        rounds,
+        trials,
+        plan,
+        initial,
+        every,
+        calibration_trials,
+        user_power,
+    )
+    entry.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
+    return _program(**arguments, **options)
+
+
+def run(key, trials, algorithm, channel, task, plan, initial, **options) -> History:
+    """To be compiled: one algorithm in the trials of these numbers [trial]."""
+    options["rules"], plans = (0,), (plan,)
+    if isinstance(plan, tuple):
+        plans = measure_all(key, (algorithm,), task, initial, **options)
+    return run_all(key, trials, (algorithm,), channel, task, plans, initial, **options)[0]
+
+
+def measure_all(key, algorithms, task, initial, *, rules, rounds, calibration_trials, chunk, **_):
+    """To be compiled: a plan for each of the local `rules`, `()` where no algorithm needs it.
+
+    `rules` numbers each algorithm's local rule; equal rules share a plan.
+    """
+    plans = [()] * (1 + max(rules))
+    for algorithm, rule in zip(algorithms, rules, strict=True):
+        if algorithm.needs_plan and not plans[rule]:
+            options = {"rounds": rounds, "trials": calibration_trials, "chunk": chunk}
+            plans[rule] = measure(key, algorithm, task, initial, **options)
+    return tuple(plans)
+
+
+def run_all(
+    key,
+    trials,
+    algorithms,
+    channel,
+    task,
+    plans,
+    initial,
+    *,
+    rules,
+    rounds,
+    every,
+    user_power,
+    chunk,
+    **_,
+):
+    """To be compiled: several algorithms side by side; a tuple of `History`."""
+    moments = tuple(
+        _rows(algorithm, plans[rule]) for algorithm, rule in zip(algorithms, rules, strict=True)
+    )
+
+    def trial(t):
+        problem = task.problem(t)
+
+        def reveal(r, before, info, after):
+            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, after.model))
+            # r is the same in all trials, so that this stays a branch under vmap.
+            score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, after.model)
+            peak = jax.tree.map(jnp.max, (info.power, info.control_power))
+            users = (info.power, info.control_power) if user_power else ((), ())
+            return score, peak, (info.error, info.control_error), info.participants, users
+
+        start = initial if isinstance(initial, tuple) else initial[t]
+        return one_trial(key, t, algorithms, channel, problem, moments, start, rounds, reveal)
+
+    states, seen = in_chunks(trial, trials, chunk)
+    return tuple(_history(state, *s, every) for state, s in zip(states, seen, strict=True))
+
+
+_STATIC = ("rounds", "every", "calibration_trials", "user_power", "chunk")
+_program = jax.jit(run, static_argnames=_STATIC)
+
+
+def _rows(algorithm, plan):
+    """What the algorithm uses of its plan, to be scanned over rounds."""
+    if not algorithm.needs_plan:
+        return ()
+    return plan.model_moments, plan.control_moments if algorithm.local.controlled else ()
+
+
+def _history(state, score, power, error, participants, users, every) -> History:
+    score = jax.tree.map(lambda x: x[:, every - 1 :: every], score)
+    return History(
+        loss=score.loss,
+        gap=score.gap,
+        accuracy=score.accuracy,
+        power=power[0],
+        control_power=power[1],
+        error=error[0],
+        control_error=error[1],
+        participants=participants,
+        user_power=users[0],
+        user_control_power=users[1],
+        model=state.model,
+        average=state.average,
+        every=every,
+    )

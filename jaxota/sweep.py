@@ -1,0 +1,95 @@
+"""Many settings of one experiment at once: arrays in place of numbers, in step."""
+
+import functools
+
+import jax
+
+from jaxota import checks, entry
+from jaxota.simulate import run
+from jaxota.types import History, Plan
+
+_PARTS = ("algorithm", "channel", "task", "plan")
+
+
+def sweep(
+    key,
+    algorithm,
+    channel,
+    task,
+    rounds: int,
+    trials: int,
+    plan: Plan | None = None,
+    initial=None,
+    every: int = 1,
+    calibration_trials: int = 100,
+    user_power: bool = False,
+) -> History:
+    """`simulate` for every setting: each traced field with one axis more than usual is swept.
+
+    Several such arrays go in step, so they must be of one length. All settings share trial t's
+    random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
+    """
+    arguments, options = entry.experiment(
+        key,
+        algorithm,
+        channel,
+        task,
+        rounds,
+        trials,
+        plan,
+        initial,
+        every,
+        calibration_trials,
+        user_power,
+    )
+    parts = {name: arguments.pop(name) for name in _PARTS}
+    values, structure = jax.tree.flatten(parts)
+    extra = {}
+    for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
+        extra |= checks.extra_axes(parts[name], name)
+    settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
+    count = _count(settings)
+    options["chunk"] = entry.chunk(parts["algorithm"], parts["task"], count)
+    axes = tuple(0 if axes else None for axes in extra.values())
+    history = _program(values, structure=structure, axes=axes, **arguments, **options)
+    return history.replace(settings=_named(settings))
+
+
+@functools.partial(
+    jax.jit,
+    static_argnames=(
+        "structure",
+        "axes",
+        "rounds",
+        "every",
+        "calibration_trials",
+        "user_power",
+        "chunk",
+    ),
+)
+def _program(values, *, structure, axes, **arguments):
+    def setting(values):
+        return run(**jax.tree.unflatten(structure, values), **arguments)
+
+    return jax.vmap(setting, in_axes=(list(axes),))(values)
+
+
+def _count(settings: dict) -> int:
+    lengths = {path: len(value) for path, value in settings.items()}
+    if not lengths:
+        raise ValueError(
+            "sweep needs an array in place of a number, such as "
+            "jo.Channel(snr_db=jnp.arange(0.0, 20.0, 5.0))"
+        )
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
+    return next(iter(lengths.values()))
+
+
+def _named(settings: dict) -> dict:
+    """Short names where they are unique: `channel.snr_db` is snr_db."""
+    short = [path.rsplit(".", 1)[1] for path in settings]
+    return {
+        name if short.count(name) == 1 else path: value
+        for name, (path, value) in zip(short, settings.items(), strict=True)
+    }

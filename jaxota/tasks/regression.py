@@ -1,0 +1,186 @@
+"""Least squares with a known optimum: f_i(θ) = ‖A_i θ − B_i‖²/D_i, the paper's section V-A."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota.types import Array, Score, part, static, traced
+
+
+@part
+class Regression:
+    """Anyone's arrays, padded to the longest user; see `regression`."""
+
+    features: Array = traced(rank=3)  # [user, sample, d]
+    targets: Array = traced(rank=2)  # [user, sample]
+    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
+
+    @property
+    def users(self) -> int:
+        return self.features.shape[-3]
+
+    @property
+    def dim(self) -> int:
+        return self.features.shape[-1]
+
+    def floats_per_trial(self, batch: int) -> int:
+        return self.users * (self.features.shape[-2] + batch * (self.dim + 1))
+
+    def problem(self, trial) -> "Quadratic":
+        return Quadratic.of(self.features, self.targets, self.counts)
+
+
+@part
+class SyntheticRegression:
+    """The paper's synthetic data, drawn inside the program; see `synthetic_regression`."""
+
+    key: Array = traced(dtype="key")
+    data_spread: Array = traced(at_least=0.0)
+    model_spread: Array = traced(at_least=0.0)
+    users: int = static(at_least=1)
+    samples: int = static(at_least=1)
+    dim: int = static(at_least=1)
+    redraw: bool = static(False, one_of=(False, True))
+
+    def floats_per_trial(self, batch: int) -> int:
+        rows = batch + 2 * self.samples if self.redraw else batch
+        return self.users * (self.samples + rows * (self.dim + 1))
+
+    def problem(self, trial) -> "Quadratic":
+        key = jax.random.fold_in(self.key, trial) if self.redraw else self.key
+        # One draw for a_i, b_i, θ_i and A_i: every call of the generator costs compile time.
+        shape = (self.users, 2 + (1 + self.samples) * self.dim)
+        draw = jax.random.normal(key, shape)
+        a = 1.0 + jnp.sqrt(self.data_spread) * draw[:, 0]
+        b = -4.0 + jnp.sqrt(self.model_spread) * draw[:, 1]
+        vectors = draw[:, 2:].reshape(self.users, 1 + self.samples, self.dim)
+        weights = b[:, None] + vectors[:, 0]
+        features = a[:, None, None] + vectors[:, 1:]
+        targets = jnp.einsum("nsd,nd->ns", features, weights, precision="highest")
+        return Quadratic.of(features, targets, jnp.full(self.users, self.samples, jnp.int32))
+
+
+@part
+class Quadratic:
+    """The regression problem of one trial, with what its scores need worked out once."""
+
+    features: Array  # [user, sample, d]
+    targets: Array  # [user, sample]
+    counts: Array  # [user]
+    table: Array  # [user · sample, d + 1] features and target side by side, for the gather
+    root: Array  # [d, d] square root of H: gap = ‖root (θ − θ*)‖²
+    optimum: Array  # [d] θ*
+    least: Array  # [] F(θ*)
+    strong_convexity: Array  # [] μ, the least eigenvalue of any user's Hessian
+
+    @classmethod
+    def of(cls, features, targets, counts) -> "Quadratic":
+        users, samples, dim = features.shape
+        inside = jnp.arange(samples)[None] < counts[:, None]  # [user, sample]
+        features, targets = features * inside[..., None], targets * inside
+        share = 1.0 / counts.astype(jnp.float32)
+        grams = share[:, None, None] * _dot("nsd,nse->nde", features, features)
+        values, vectors = jnp.linalg.eigh(grams.mean(0))  # of H, half the Hessian of F
+        values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
+        inverse = jnp.where(values > 0, 1.0 / values, 0.0)
+        moment = _dot("n,nsd,ns->d", share / users, features, targets)
+        optimum = vectors @ (inverse * (vectors.T @ moment))
+        residual = _dot("nsd,d->ns", features, optimum) - targets
+        return cls(
+            features=features,
+            targets=targets,
+            counts=counts,
+            table=jnp.concatenate([features, targets[..., None]], -1).reshape(-1, dim + 1),
+            root=jnp.sqrt(values)[:, None] * vectors.T,
+            optimum=optimum,
+            least=_dot("n,ns,ns->", share / users, residual, residual),
+            strong_convexity=jnp.maximum(2.0 * jnp.linalg.eigvalsh(grams).min(), 0.0),
+        )
+
+    @property
+    def users(self) -> int:
+        return self.features.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.features.shape[-1]
+
+    def head(self) -> "Quadratic":
+        """The same users with the first fifth of their samples, rounded up."""
+        samples = -(-self.features.shape[1] // 5)
+        features, targets = self.features[:, :samples], self.targets[:, :samples]
+        return Quadratic.of(features, targets, -(-self.counts // 5))
+
+    def init(self, key) -> Array:
+        return jax.random.normal(key, (self.dim,))
+
+    def gradient(self, model, user, samples) -> Array:
+        """The mean gradient [d] of the `samples` [batch] of one user."""
+        rows = self.table[user * self.features.shape[1] + samples]  # [batch, d + 1]
+        features, targets = rows[:, :-1], rows[:, -1]
+        # Products and sums, not matmuls: these are tiny, and batched over users and trials.
+        residual = (features * model[None]).sum(-1) - targets
+        return (2.0 / samples.size) * (residual[:, None] * features).sum(0)
+
+    def full_gradient(self, model, user) -> Array:
+        """∇f_i [d] over all samples of one user."""
+        features = self.features[user]
+        residual = _dot("sd,d->s", features, model) - self.targets[user]
+        return 2.0 / self.counts[user].astype(jnp.float32) * _dot("s,sd->d", residual, features)
+
+    def score(self, model) -> Score:
+        gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
+        return Score(loss=self.least + gap, gap=gap)
+
+
+def regression(features, targets) -> Regression:
+    """Least squares on your data: [N, D, d] and [N, D], or lists of [D_i, d] and of [D_i]."""
+    features = [np.asarray(f, np.float32) for f in features]
+    targets = [np.asarray(t, np.float32) for t in targets]
+    if not features:
+        raise ValueError("features must hold at least one user, got none")
+    if len(features) != len(targets):
+        raise ValueError(
+            f"targets must hold as many users as features, got {len(targets)} for {len(features)}"
+        )
+    for user, (f, t) in enumerate(zip(features, targets, strict=True)):
+        _check_user(user, f, t, features[0].shape[-1:])
+    counts = np.array([len(t) for t in targets], np.int32)
+    padded_features = np.zeros((len(counts), counts.max(), features[0].shape[1]), np.float32)
+    padded_targets = np.zeros((len(counts), counts.max()), np.float32)
+    for user, (f, t) in enumerate(zip(features, targets, strict=True)):
+        padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
+    return Regression(*map(jnp.asarray, (padded_features, padded_targets, counts)))
+
+
+def synthetic_regression(
+    key, users=20, samples=100, dim=10, data_spread=0.1, model_spread=1.0, redraw=False
+) -> SyntheticRegression:
+    """Data of mean a_i ~ N(1, data_spread), weights of mean b_i ~ N(−4, model_spread).
+
+    Both spreads are variances and can be swept. The data are drawn from `key`, once; with
+    `redraw=True` anew in every trial.
+    """
+    return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw)
+
+
+def _dot(subscripts, *operands):
+    return jnp.einsum(subscripts, *operands, precision="highest")
+
+
+def _check_user(user: int, features, targets, width) -> None:
+    if features.ndim != 2 or features.shape[1:] != width or features.shape[1] == 0:
+        raise ValueError(
+            f"features[{user}] must have shape [samples, d], the same d ≥ 1 for all users, "
+            f"got {features.shape}"
+        )
+    if targets.shape != features.shape[:1]:
+        raise ValueError(
+            f"targets[{user}] must have shape [{len(features)}] to match features[{user}], "
+            f"got {targets.shape}"
+        )
+    if len(targets) == 0:
+        raise ValueError(f"features[{user}] must hold at least one sample, got none")
+    for name, values in (("features", features), ("targets", targets)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name}[{user}] must be finite, got NaN or inf")

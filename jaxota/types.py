@@ -1,0 +1,212 @@
+"""The nouns: parts of a simulation are frozen pytree values, declared field by field.
+
+*If it multiplies, it is traced; if it counts or chooses, it is static.* Each field says which,
+and what values it may hold, so that checks, casts and sweeps need no second list of fields.
+"""
+
+import dataclasses
+import zipfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import files
+
+Array = Any  # a jax or NumPy array, or a number that becomes one on entry
+
+
+def part(cls):
+    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure."""
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    cls.replace = dataclasses.replace
+    return jax.tree_util.register_dataclass(cls)
+
+
+def static(default=dataclasses.MISSING, *, at_least=None, one_of=None):
+    """A field that counts or chooses: a new value is a new program."""
+    allowed = {"at_least": at_least, "one_of": one_of}
+    return dataclasses.field(default=default, metadata={"static": True, **allowed})
+
+
+def traced(
+    default=dataclasses.MISSING,
+    *,
+    rank=0,
+    above=None,
+    at_least=None,
+    infinite=False,
+    dtype="float32",
+):
+    """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
+
+    `above` and `at_least` bound its values; `infinite` admits +inf; `()` stands for absent.
+    """
+    allowed = {"above": above, "at_least": at_least, "infinite": infinite, "dtype": dtype}
+    return dataclasses.field(default=default, metadata={"rank": rank, **allowed})
+
+
+@part
+class State:
+    """What survives a round of one trial. Plain algorithms carry no controls: `()`."""
+
+    model: Array  # [d] the broadcast model
+    control: Array  # [d] the server's control variate
+    controls: Array  # [user, d] the users' control variates
+    average: Array  # [d] weighted average of the models so far, eq. final_output
+    weight: Array  # [] total weight behind `average`, in units of the newest model's
+
+
+@part
+class Info:
+    """What a round reveals. The control block's entries are `()` for plain algorithms."""
+
+    update: Array  # [user, d] θ_i − θ̂
+    controls: Array  # [user, d] c_i
+    power: Array  # [user] ‖x_i‖²/P of the model block
+    control_power: Array  # [user]
+    error: Array  # [] ‖estimate − true average‖²
+    control_error: Array  # []
+    participants: Array  # [] number of users heard
+
+
+@part
+class Score:
+    """How good a model is; what the task has no notion of is `()`."""
+
+    loss: Array = ()
+    gap: Array = ()
+    accuracy: Array = ()
+
+
+@part
+class Moments:
+    """What the plan knows of one block, by round: rows for the precoder and the estimator."""
+
+    energy: Array  # [round] max_i E‖value_i‖²
+    peak: Array  # [round] the largest energy of all rounds, repeated
+    mean: Array  # [round, user] prior mean of what each user holds
+    var: Array  # [round, user] prior variance
+    average_mean: Array  # [round] prior mean of the average, or ()
+    average_var: Array  # [round]
+
+
+@part
+class Plan:
+    """What an offline, noise-free run tells the users and the server beforehand, by round.
+
+    Energies scale the precoder, means and variances (over coordinates and trials) are the
+    estimators' prior. The `control_` fields serve controlled algorithms alone, the `average_`
+    fields `PooledMMSE` alone; `()` where absent.
+    """
+
+    update_energy: Array = traced(rank=1, at_least=0.0, infinite=True)  # [round]
+    model_mean: Array = traced(rank=2)  # [round, user]
+    model_var: Array = traced(rank=2, at_least=0.0, infinite=True)
+    control_energy: Array = traced((), rank=1, at_least=0.0, infinite=True)
+    control_mean: Array = traced((), rank=2)
+    control_var: Array = traced((), rank=2, at_least=0.0, infinite=True)
+    average_mean: Array = traced((), rank=1)  # [round]
+    average_var: Array = traced((), rank=1, at_least=0.0, infinite=True)
+    average_control_mean: Array = traced((), rank=1)
+    average_control_var: Array = traced((), rank=1, at_least=0.0, infinite=True)
+
+    @property
+    def model_moments(self) -> Moments:
+        return _moments(
+            self.update_energy, self.model_mean, self.model_var, self.average_mean, self.average_var
+        )
+
+    @property
+    def control_moments(self) -> Moments:
+        return _moments(
+            self.control_energy,
+            self.control_mean,
+            self.control_var,
+            self.average_control_mean,
+            self.average_control_var,
+        )
+
+    def save(self, path) -> None:
+        """Write the plan to `path`, an .npz file."""
+        fields = {k: v for k, v in vars(self).items() if not isinstance(v, tuple)}
+        with files.replacing(path) as (part_path,), open(part_path, "wb") as file:
+            np.savez(file, **fields)
+
+    @classmethod
+    def load(cls, path) -> "Plan":
+        """Read a plan that `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return cls(**stored)
+        except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+            raise ValueError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
+
+
+def _moments(energy, mean, var, average_mean, average_var) -> Moments:
+    return Moments(
+        energy=energy,
+        peak=jnp.full_like(energy, jnp.max(energy)),
+        mean=mean,
+        var=var,
+        average_mean=average_mean,
+        average_var=average_var,
+    )
+
+
+_DIMENSIONS = {
+    **dict.fromkeys(("loss", "gap", "accuracy"), ("trial", "evaluation")),
+    **dict.fromkeys(("power", "control_power"), ("trial", "round")),
+    **dict.fromkeys(("error", "control_error"), ("trial", "round")),
+    "participants": ("trial", "round"),
+    **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
+    **dict.fromkeys(("model", "average"), ("trial", "parameter")),
+}
+
+
+@part
+class History:
+    """What a simulation yields. Row r is the state after round r; `()` is what has no meaning.
+
+    A sweep puts an axis [setting] before all others, and its values into `settings`.
+    """
+
+    loss: Array  # [trial, evaluation] F(θ̂), after rounds every, 2·every, …
+    gap: Array  # [trial, evaluation] F(θ̂) − F(θ*)
+    accuracy: Array  # [trial, evaluation]
+    power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
+    control_power: Array  # [trial, round] the same of the control block
+    error: Array  # [trial, round] ‖estimate − true average‖² of the model block
+    control_error: Array  # [trial, round]
+    participants: Array  # [trial, round] number of users heard
+    user_power: Array  # [trial, round, user] every user's ‖x_i‖²/P, on request
+    user_control_power: Array  # [trial, round, user]
+    model: Array  # [trial, d] the last model
+    average: Array  # [trial, d] the weighted average of all models, eq. final_output
+    settings: dict[str, Array] = dataclasses.field(default_factory=dict)  # [setting] of each name
+    every: int = static(1)
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """[trial] whether a trial left the finite numbers."""
+        scores = [x for x in (self.loss, self.gap, self.accuracy, self.model) if len(x)]
+        return ~np.all([np.isfinite(x).all(-1) for x in scores], 0)
+
+    def to_xarray(self):
+        """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""
+        import xarray  # slow to import, needed here alone
+
+        lead = ("setting",) if self.settings else ()
+        held = {k: getattr(self, k) for k in _DIMENSIONS if not isinstance(getattr(self, k), tuple)}
+        dataset = xarray.Dataset(
+            {k: (lead + _DIMENSIONS[k], np.asarray(v)) for k, v in held.items()}
+        )
+        sizes = dataset.sizes
+        coordinates = {name: np.arange(size) for name, size in sizes.items()}
+        coordinates["round"] = 1 + np.arange(sizes["round"])
+        coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
+        for name, values in self.settings.items():
+            if np.ndim(values) == 1:
+                coordinates[name] = ("setting", np.asarray(values))
+        return dataset.assign_coords(coordinates)
