@@ -81,14 +81,15 @@ def superpose(key, block: Block, energy: Array, noise: Array, link: Link):
     """All users' values at once over the air, gains undone.
 
     `energy` is P/α and `noise` sw2, `()` if there is none at all. Returns the average over S^r plus
-    its equivalent noise [d], that noise's variance ν = sw2/(|S|²·α·h_min²) per coordinate, and each
-    user's ‖x_i‖²/P [user].
+    its equivalent noise [d], that noise's standard deviation √ν with ν = sw2/(|S|²·α·h_min²), and
+    each user's ‖x_i‖²/P [user].
     """
     received = link.mean(link.gain[:, None] * block.values)
-    variance = jnp.float32(0.0)
+    deviation = jnp.float32(0.0)
     if not isinstance(noise, tuple):
-        variance = jnp.where(noise > 0, noise / block.power * energy, 0.0)
-        variance /= (link.count * link.floor) ** 2
-        received += jnp.sqrt(variance) * jax.random.normal(key, received.shape)
+        # Roots before the product: ν itself may overflow where its root does not.
+        deviation = jnp.where(noise > 0, jnp.sqrt(noise / block.power) * jnp.sqrt(energy), 0.0)
+        deviation /= link.count * link.floor
+        received += deviation * jax.random.normal(key, received.shape)
     spent = link.heard * link.amplification * jnp.sum(block.values**2, -1)
-    return received, variance, jnp.where(spent == 0, 0.0, spent / energy)
+    return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)

@@ -135,7 +135,7 @@ _LIBRARIES = ("optax", "jax", "functools")
 
 
 def _fingerprint(value):
-    """What a value was built from; other people's functions, which may read globals, are themselves."""
+    """What a value was built from; functions of other modules may read globals: themselves."""
     if isinstance(value, tuple):
         return (type(value), *map(_fingerprint, value))
     if isinstance(value, dict):

@@ -92,12 +92,12 @@ def _algorithm(algorithm) -> Algorithm:
         raise ValueError(f"algorithm must be one such as jo.cobaaf(...), got {algorithm!r}")
     algorithm = checks.prepared(algorithm, "algorithm")
     local = algorithm.local
-    if local.controlled and local.control_batch is not None:
-        if local.control_option == 2 and not local.warm_start:
-            raise ValueError(
-                "algorithm.local.control_batch must be None with control_option=2, "
-                "which takes no gradient of its own, unless warm_start=True"
-            )
+    draws_control = local.controlled and (local.control_option == 1 or local.warm_start)
+    if local.controlled and local.control_batch is not None and not draws_control:
+        raise ValueError(
+            "algorithm.local.control_batch must be None with control_option=2, "
+            "which takes no gradient of its own, unless warm_start=True"
+        )
     return algorithm
 
 

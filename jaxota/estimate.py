@@ -1,7 +1,8 @@
 """At the server: from the noisy average to an estimate of the average.
 
-An estimator sees what was received [d] (the average of the values, plus noise), the variance ν of
-that noise, the block it came from and the link. Zero noise makes every estimator the identity.
+An estimator sees what was received [d] (the average of the values, plus noise), the standard
+deviation √ν of that noise, the block it came from and the link. Without noise every estimator is
+the identity.
 """
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ class Identity:
 
     needs_plan = False
 
-    def __call__(self, received: Array, variance: Array, block: Block, link: Link) -> Array:
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
         return block.origin + received
 
 
@@ -26,9 +27,9 @@ class MMSE:
 
     needs_plan = True
 
-    def __call__(self, received: Array, variance: Array, block: Block, link: Link) -> Array:
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
         mean, spread = _of_average(block.moments.mean, block.moments.var, link)
-        return _conditional_mean(block.origin + received, variance, mean, spread)
+        return _conditional_mean(block.origin + received, deviation, mean, spread)
 
 
 @part
@@ -37,10 +38,10 @@ class ReportedMMSE:
 
     needs_plan = False
 
-    def __call__(self, received: Array, variance: Array, block: Block, link: Link) -> Array:
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
         held = block.origin[None] + block.values  # [user, d]
         mean, spread = _of_average(held.mean(-1), held.var(-1), link)
-        return _conditional_mean(block.origin + received, variance, mean, spread)
+        return _conditional_mean(block.origin + received, deviation, mean, spread)
 
 
 @part
@@ -49,9 +50,9 @@ class PooledMMSE:
 
     needs_plan = True
 
-    def __call__(self, received: Array, variance: Array, block: Block, link: Link) -> Array:
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
         mean, spread = block.moments.average_mean, block.moments.average_var
-        return _conditional_mean(block.origin + received, variance, mean, spread)
+        return _conditional_mean(block.origin + received, deviation, mean, spread)
 
 
 @part
@@ -60,10 +61,11 @@ class JamesStein:
 
     needs_plan = False
 
-    def __call__(self, received: Array, variance: Array, block: Block, link: Link) -> Array:
-        excess = max(received.size - 2, 0) * variance
-        shrink = jnp.where(excess > 0, excess / jnp.sum(received**2), 0.0)
-        return block.origin + jnp.maximum(0.0, 1.0 - shrink) * received
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
+        ratio = received / jnp.where(deviation > 0, deviation, 1.0)
+        shrink = max(received.size - 2, 0) / jnp.sum(ratio**2)
+        factor = jnp.maximum(0.0, 1.0 - shrink) if received.size > 2 else 1.0
+        return block.origin + jnp.where(deviation > 0, factor, 1.0) * received
 
 
 def _of_average(means: Array, variances: Array, link: Link):
@@ -71,7 +73,8 @@ def _of_average(means: Array, variances: Array, link: Link):
     return link.mean(means), link.mean(variances) / link.count
 
 
-def _conditional_mean(seen: Array, variance: Array, mean: Array, spread: Array) -> Array:
-    """E[x | x + noise = seen] for x ~ N(mean, spread), written to survive ν = 0 and s² = 0 or ∞."""
-    shrink = jnp.where(variance > 0, 1.0 / (1.0 + spread / variance), 0.0)
-    return seen - shrink * (seen - mean)
+def _conditional_mean(seen: Array, deviation: Array, mean: Array, spread: Array) -> Array:
+    """E[x | x + noise = seen] for x ~ N(mean, spread), for ν of any size and s² from 0 to ∞."""
+    gain = 1.0 / (1.0 + (deviation / jnp.sqrt(spread)) ** 2)
+    exact = (deviation == 0) | (gain == 1)  # also where ν = s² = 0
+    return jnp.where(exact, seen, mean + gain * (seen - mean))

@@ -39,8 +39,8 @@ def remarks(results: Results) -> list[str]:
     """What a reader of the table must know besides."""
     trials = results.experiment.trials
     lines = [
-        f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
-        "mean over trials, largest of all rounds (up to 1 is within the budget)."
+        f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger "
+        "block, mean over trials, largest of all rounds (up to 1 is within the budget)."
     ]
     for label, history in results.histories.items():
         count = int(history.diverged.sum())

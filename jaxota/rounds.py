@@ -24,8 +24,8 @@ def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, st
     def aggregate(key, block: Block):
         energy = algorithm.precode.energy(block)
         noise = channel.noise_variance(problem.dim)
-        received, variance, power = superpose(key, block, energy, noise, link)
-        estimate = algorithm.estimate(received, variance, block, link)
+        received, deviation, power = superpose(key, block, energy, noise, link)
+        estimate = algorithm.estimate(received, deviation, block, link)
         truth = block.origin + link.mean(block.values)
         return estimate, jnp.sum((estimate - truth) ** 2), power
 

@@ -1,0 +1,123 @@
+"""The noise after scaling is sw2/(N²α), once; the power ledger tells the truth."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agree import assert_within
+
+import jaxota as jo
+
+LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
+
+
+def _noise_variance(snr_db, power, snr_per, dim):
+    return power * 10 ** (-snr_db / 10) / (dim if snr_per == "symbol" else 1)
+
+
+@pytest.mark.parametrize("snr_per", ["vector", "symbol"])
+@pytest.mark.parametrize(("snr_db", "power", "control_power"), [(10.0, 1.0, 1.0), (-3.0, 4.0, 0.5)])
+def test_equivalent_noise_has_variance_sw2_over_n2_alpha(
+    task, snr_per, snr_db, power, control_power
+):
+    """With a constant gain α = gain² on both blocks, whatever the data and the budgets."""
+    gain = 1.7
+    algorithm = jo.cobaaf(**LOCAL, precode=jo.Constant(gain), estimate=jo.Identity())
+    channel = jo.Channel(snr_db=snr_db, snr_per=snr_per, power=power, control_power=control_power)
+    history = jo.simulate(jax.random.key(0), algorithm, channel, task, rounds=4, trials=300)
+    expected = _noise_variance(snr_db, power, snr_per, task.dim) / (task.users**2 * gain**2)
+    for error in (history.error, history.control_error):
+        assert_within(np.asarray(error).ravel() / task.dim, expected)
+
+
+def test_equivalent_noise_of_the_offline_precoder_follows_the_plan(task):
+    plan = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, rounds=4, trials=50)
+    history = jo.simulate(
+        jax.random.key(1), jo.cotaf(**LOCAL), jo.Channel(snr_db=7.0), task, 4, 1000, plan=plan
+    )
+    alpha = 1.0 / np.asarray(plan.update_energy)
+    expected = 10**-0.7 / (task.users**2 * alpha)
+    assert_within(np.asarray(history.error) / task.dim, expected)
+
+
+def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task):
+    """The estimate minus the truth, standardised: moments of N(0, 1), no correlation."""
+    from jaxota.channel import Block, Channel, superpose
+
+    channel, count = Channel(snr_db=jnp.float32(0.0)), 4000
+    block = Block(jnp.zeros((3, 2)), jnp.zeros(2), jnp.float32(1.0), jnp.float32(1.0), ())
+    keys = jax.random.split(jax.random.key(0), (count, 2))
+    noise = jax.vmap(
+        jax.vmap(
+            lambda k: superpose(
+                k, block, jnp.float32(9.0), channel.noise_variance(2), channel.link(3)
+            )[0]
+        )
+    )(keys)
+    noise = np.asarray(noise).reshape(count, 4)  # variance sw2·(P/α)/N² = 1
+    assert_within(noise, 0.0)
+    assert_within(noise**2, 1.0)
+    assert_within(noise**4, 3.0)
+    pairs = [noise[:, i] * noise[:, j] for i in range(4) for j in range(i)]
+    assert_within(np.stack(pairs, 1), 0.0)
+
+
+def test_scaling_power_at_one_snr_changes_nothing(task, start):
+    """P and sw2 = P/snr scale together, and α with them."""
+
+    def run(power):
+        return jo.simulate(
+            jax.random.key(0),
+            jo.cobaaf(**LOCAL),
+            jo.Channel(snr_db=3.0, power=power),
+            task,
+            3,
+            4,
+            initial=start[:4],
+        )
+
+    np.testing.assert_allclose(run(1.0).model, run(1e4).model, rtol=1e-5)
+
+
+def test_control_power_lowers_the_control_noise_alone(task, start):
+    def run(power):
+        return jo.simulate(
+            jax.random.key(0),
+            jo.cobaaf(**LOCAL, estimate=jo.Identity()),
+            jo.Channel(snr_db=3.0, control_power=power),
+            task,
+            1,
+            4,
+            initial=start[:4],
+        )
+
+    weak, strong = run(1.0), run(100.0)
+    np.testing.assert_allclose(weak.error, strong.error, rtol=1e-4)
+    np.testing.assert_allclose(weak.control_error, 100.0 * strong.control_error, rtol=1e-3)
+    np.testing.assert_allclose(weak.control_power, strong.control_power, rtol=1e-5)
+
+
+def test_extreme_energies_neither_overflow_nor_vanish(task, start):
+    """α of 1e-30 and 1e30 give finite models; an energy of zero sends the truth, and shows it."""
+    rounds = 3
+    ones = np.ones((rounds, task.users))
+    for energy in (1e-30, 1e30, 0.0):
+        for snr_db in (-200.0, 10.0, 200.0):
+            plan = jo.Plan(
+                np.full(rounds, energy), 0 * ones, ones, np.full(rounds, energy), 0 * ones, ones
+            )
+            history = jo.simulate(
+                jax.random.key(0),
+                jo.cobaaf(**LOCAL),
+                jo.Channel(snr_db=snr_db),
+                task,
+                rounds,
+                2,
+                plan=plan,
+                initial=start[:2],
+            )
+            assert np.isfinite(history.model).all(), (energy, snr_db)
+            assert not np.isnan(history.power).any()
+            if energy == 0.0:
+                assert (history.error == 0).all()
+                assert (np.asarray(history.power) == np.inf).all()

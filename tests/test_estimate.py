@@ -1,0 +1,121 @@
+"""Estimators against their own theory, and at their limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agree import assert_within
+
+import jaxota as jo
+from jaxota.channel import Block, Channel, superpose
+from jaxota.types import Moments
+
+USERS, DIM, COUNT = 5, 7, 4000
+
+
+def _block(values, moments=(), origin=None):
+    origin = jnp.zeros(values.shape[-1]) if origin is None else origin
+    return Block(values, origin, jnp.float32(1.0), jnp.float32(1.0), moments)
+
+
+def _moments(mean, var, average_mean=(), average_var=()):
+    return Moments(jnp.float32(1.0), jnp.float32(1.0), mean, var, average_mean, average_var)
+
+
+@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
+@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 15.0])
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_mean_squared_error_is_proposition_1(estimator, snr_db, scale):
+    """Users independent N(μ_i, σ_i²): MSE = ν s²/(s² + ν) per coordinate, for model and noise."""
+    mean = jnp.linspace(-4.0, 2.0, USERS)
+    var = scale * jnp.linspace(0.5, 2.0, USERS)
+    moments = _moments(mean, var, mean.mean(), var.sum() / USERS**2)
+    origin, energy = jnp.full(DIM, 0.5), jnp.float32(2.5)
+    channel = Channel(snr_db=jnp.float32(snr_db))
+
+    def squared_error(key):
+        k_users, k_noise = jax.random.split(key)
+        held = mean[:, None] + jnp.sqrt(var)[:, None] * jax.random.normal(k_users, (USERS, DIM))
+        block, link = _block(held - origin[None], moments, origin), channel.link(USERS)
+        noise = channel.noise_variance(DIM)
+        received, deviation, _ = superpose(k_noise, block, energy, noise, link)
+        estimate = estimator(received, deviation, block, link)
+        return jnp.mean((estimate - held.mean(0)) ** 2)
+
+    errors = jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
+    nu = 10 ** (-snr_db / 10) * 2.5 / USERS**2
+    spread = float(var.sum()) / USERS**2
+    assert_within(errors, nu * spread / (spread + nu))
+
+
+def test_reported_moments_are_those_of_the_users(task):
+    """ReportedMMSE is MMSE with a plan that holds each user's own moments of this round."""
+    values = jax.random.normal(jax.random.key(0), (USERS, DIM))
+    origin, received = jnp.full(DIM, 2.0), jnp.ones(DIM)
+    held = np.asarray(values) + 2.0
+    moments = _moments(jnp.asarray(held.mean(1)), jnp.asarray(held.var(1)))
+    link, deviation = Channel().link(USERS), jnp.float32(0.5)
+    reported = jo.ReportedMMSE()(received, deviation, _block(values, (), origin), link)
+    planned = jo.MMSE()(received, deviation, _block(values, moments, origin), link)
+    np.testing.assert_allclose(reported, planned, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [jo.Identity(), jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE(), jo.JamesStein()],
+)
+@pytest.mark.parametrize("spread", [0.0, 1.0, np.inf])
+def test_without_noise_every_estimator_is_the_identity(estimator, spread):
+    zero, spread = jnp.zeros(USERS), jnp.full(USERS, spread)
+    moments = _moments(zero, spread, zero[0], spread[0])
+    received = jax.random.normal(jax.random.key(0), (DIM,))
+    block = _block(jnp.zeros((USERS, DIM)), moments)
+    estimate = estimator(received, jnp.float32(0.0), block, Channel().link(USERS))
+    np.testing.assert_array_equal(estimate, received)
+
+
+@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
+def test_limits_of_the_prior(estimator):
+    """A flat prior leaves what was received; a point prior ignores it."""
+    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), Channel().link(USERS)
+    three = jnp.full(USERS, 3.0)
+    for spread, expected in ((jnp.inf, np.arange(7.0)), (0.0, np.full(7, 3.0))):
+        moments = _moments(three, jnp.full(USERS, spread), three[0], jnp.float32(spread))
+        block = _block(jnp.zeros((USERS, DIM)), moments)
+        np.testing.assert_array_equal(estimator(received, deviation, block, link), expected)
+
+
+def _james_stein_errors(truth, deviation):
+    keys = jax.random.split(jax.random.key(0), COUNT)
+    block, link = _block(jnp.zeros((USERS, len(truth)))), Channel().link(USERS)
+
+    def error(key):
+        received = truth + deviation * jax.random.normal(key, truth.shape)
+        estimate = jo.JamesStein()(received, deviation, block, link)
+        return jnp.sum((estimate - truth) ** 2), jnp.sum((received - truth) ** 2)
+
+    return map(np.asarray, jax.vmap(error)(keys))
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 3.0, 30.0])
+def test_james_stein_is_never_worse_than_the_identity(size):
+    shrunk, plain = _james_stein_errors(jnp.full(8, size / np.sqrt(8.0)), jnp.float32(1.0))
+    difference = shrunk - plain
+    assert difference.mean() <= 4 * difference.std(ddof=1) / np.sqrt(COUNT)
+    if size <= 3.0:
+        assert difference.mean() < -4 * difference.std(ddof=1) / np.sqrt(COUNT)
+
+
+def test_james_stein_formula():
+    received, deviation = jnp.array([1.0, -2.0, 2.0]), jnp.float32(np.sqrt(4.5))
+    block, link = _block(jnp.zeros((USERS, 3)), (), jnp.full(3, 10.0)), Channel().link(USERS)
+    estimate = jo.JamesStein()(received, deviation, block, link)
+    np.testing.assert_allclose(estimate, 10 + 0.5 * received, rtol=1e-6)  # 1 − (3−2)·4.5/9
+    flat = jo.JamesStein()(received, jnp.float32(100.0), block, link)
+    np.testing.assert_array_equal(flat, jnp.full(3, 10.0))  # the positive part
+    nothing = jo.JamesStein()(jnp.zeros(3), deviation, block, link)
+    np.testing.assert_array_equal(nothing, jnp.full(3, 10.0))
+    block = _block(jnp.zeros((USERS, 2)))  # two coordinates are not shrunk
+    np.testing.assert_array_equal(
+        jo.JamesStein()(received[:2], deviation, block, link), received[:2]
+    )
