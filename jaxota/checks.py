@@ -24,7 +24,7 @@ def prepared(part, name: str):
         elif dataclasses.is_dataclass(value):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
-            raise ValueError(f"{path} must be a part such as jo.Online(), got {value!r}")
+            raise ValueError(f"{path} must be a part such as jo.Online(), got {shown(value)}")
         elif not (isinstance(value, tuple) and value == ()):
             changes[field.name] = _traced(path, value, **field.metadata)
         elif field.default != ():
@@ -46,10 +46,16 @@ def extra_axes(part, name: str) -> dict[str, int]:
     return extra
 
 
+def shown(value) -> str:
+    """A value in a few words on one line."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else words[:57] + "..."
+
+
 def whole(name: str, value, at_least: int) -> int:
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise ValueError(f"{name} must be a whole number ≥ {at_least}, got {value!r}")
+        raise ValueError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
     return int(value)
 
 
@@ -60,14 +66,14 @@ def key(value):
             return value
         if value.dtype == jnp.uint32 and value.shape == (2,):
             return jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
-    raise ValueError(f"key must be a random key such as jax.random.key(0), got {value!r}")
+    raise ValueError(f"key must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
 def _static(path, value, at_least=None, one_of=None, **_):
     if one_of is not None:
         if value not in one_of:
             allowed = " or ".join(map(repr, one_of))
-            raise ValueError(f"{path} must be {allowed}, got {value!r}")
+            raise ValueError(f"{path} must be {allowed}, got {shown(value)}")
         return one_of[one_of.index(value)]
     if at_least is not None and value is not None:
         return whole(path, value, at_least)
@@ -80,7 +86,7 @@ def _traced(path, value, rank, above, at_least, infinite, dtype, **_):
     try:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError):
-        raise ValueError(f"{path} must be a number or an array, got {value!r}") from None
+        raise ValueError(f"{path} must be a number or an array, got {shown(value)}") from None
     if not rank <= array.ndim <= rank + 1:
         shape = "a number" if rank == 0 else f"an array of {rank} axes"
         raise ValueError(

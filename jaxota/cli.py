@@ -85,6 +85,7 @@ def _run(arguments) -> int:
         outcome = experiments.run(experiment, arguments.seed, report)
         paths = results.save(outcome, arguments.out)
     console = Console(width=None if sys.stdout.isatty() else 120)
+    print(results.caption(outcome))
     console.print(results.table(outcome))
     for line in results.remarks(outcome):
         print(line)

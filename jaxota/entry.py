@@ -29,7 +29,7 @@ def experiment(
     """Arguments (traced) and options (static) of the program for one experiment."""
     algorithm, task = _algorithm(algorithm), _task(task)
     if not isinstance(channel, Channel):
-        raise ValueError(f"channel must be a jo.Channel(...), got {channel!r}")
+        raise ValueError(f"channel must be a jo.Channel(...), got {checks.shown(channel)}")
     rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
     every = checks.whole("every", every, 1)
     if every > rounds:
@@ -89,7 +89,9 @@ def refuse_swept(**parts) -> None:
 
 def _algorithm(algorithm) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"algorithm must be one such as jo.cobaaf(...), got {algorithm!r}")
+        raise ValueError(
+            f"algorithm must be one such as jo.cobaaf(...), got {checks.shown(algorithm)}"
+        )
     algorithm = checks.prepared(algorithm, "algorithm")
     local = algorithm.local
     draws_control = local.controlled and (local.control_option == 1 or local.warm_start)
@@ -104,7 +106,8 @@ def _algorithm(algorithm) -> Algorithm:
 def _task(task):
     if not hasattr(task, "problem"):
         raise ValueError(
-            f"task must be one of jo.tasks, such as synthetic_regression(...), got {task!r}"
+            f"task must be one of jo.tasks, such as synthetic_regression(...), "
+            f"got {checks.shown(task)}"
         )
     return checks.prepared(task, "task")
 
@@ -114,7 +117,7 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
     if plan is None or not algorithm.needs_plan:
         return ()
     if not isinstance(plan, Plan):
-        raise ValueError(f"plan must be a jo.Plan, got {plan!r}")
+        raise ValueError(f"plan must be a jo.Plan, got {checks.shown(plan)}")
     controlled, pooled = algorithm.local.controlled, isinstance(algorithm.estimate, PooledMMSE)
     needed = {"update_energy": True, "model_mean": True, "model_var": True}
     needed |= dict.fromkeys(("control_energy", "control_mean", "control_var"), controlled)

@@ -15,7 +15,7 @@ from jaxota.experiments import Results
 def table(results: Results) -> Table:
     """Algorithm, last score, power ratio, and the difference to the reference, trial by trial."""
     metric, reference = results.experiment.metric, results.experiment.reference
-    grid = Table(title=caption(results), title_justify="left", title_style="")
+    grid = Table()
     grid.add_column("algorithm")
     grid.add_column(f"final {metric}", justify="right")
     grid.add_column("power ratio", justify="right")

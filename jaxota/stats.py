@@ -58,4 +58,4 @@ def paired(values, reference, level: float = 0.95) -> Interval:
 
 def _finite(values: np.ndarray) -> np.ndarray:
     """[trial] whether all of a trial is finite."""
-    return np.isfinite(values).reshape(len(values), -1).all(1)
+    return np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

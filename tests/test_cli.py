@@ -1,0 +1,192 @@
+"""The command, as a person runs it."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import xarray
+
+import jaxota as jo
+from jaxota import cli, experiments
+
+SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """The command with a small fig1 and no cache of its own."""
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+
+    def run(*options):
+        return cli.main([*SMALL, "--out", str(tmp_path / "out"), *options])
+
+    run.out = tmp_path / "out"
+    return run
+
+
+def test_run_prints_a_table_and_writes_three_files(small, capsys):
+    assert small() == 0
+    printed, errors = capsys.readouterr()
+    assert errors == ""  # no progress where there is no terminal
+    for words in (
+        "noisy FedAvg", "COTAF", "BAAF", "COBAAF", "SCAFFOLD", "final gap", "power ratio",
+        "difference to COTAF", "10 dB per vector", "4 trials", "s compiling", "s running",
+    ):  # fmt: skip
+        assert words in printed
+    for ending in ("png", "csv", "nc"):
+        assert f"wrote {small.out / 'fig1'}.{ending}" in printed
+    assert sorted(os.listdir(small.out)) == ["fig1.csv", "fig1.nc", "fig1.png"]
+
+    with open(small.out / "fig1.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == [
+        "algorithm", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"
+    ]  # fmt: skip
+    data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+    assert data.gap.dims == ("algorithm", "trial", "evaluation")
+    assert data.attrs["snr_per"] == "vector" and data.attrs["seed"] == 0
+    for row in rows:
+        if row["metric"] == "gap":
+            r = int(row["round"])
+            of = data.sel(algorithm=row["algorithm"])
+            assert float(row["mean"]) == pytest.approx(float(of.gap.sel(evaluation=r).mean()))
+            power = np.fmax(of.power, of.control_power).sel(round=r)
+            assert float(row["power_ratio"]) == pytest.approx(float(power.mean()))
+            assert float(row["ci_low"]) <= float(row["mean"]) <= float(row["ci_high"])
+    assert len([row for row in rows if row["metric"] == "gap"]) == 5 * 3
+
+
+def test_numbers_are_those_of_simulate(small):
+    """The figure's one program gives what `simulate` gives with the same key, task and channel."""
+    import jax
+
+    small("--snr-db", "3", "--seed", "5")
+    data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+    k_data, k_trials = jax.random.split(jax.random.key(5))
+    experiment = experiments.EXPERIMENTS["fig1"]
+    for label in ("COBAAF", "noisy FedAvg"):
+        alone = jo.simulate(
+            k_trials,
+            experiment.algorithms[label],
+            jo.Channel(snr_db=3.0),
+            experiment.task(k_data),
+            rounds=3,
+            trials=4,
+        )
+        np.testing.assert_allclose(data.gap.sel(algorithm=label), alone.gap, rtol=1e-3)
+
+
+def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
+    small()
+    whole = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+    monkeypatch.setattr(experiments, "IN_FLIGHT", 3 * 20)
+    small()
+    pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+    np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)
+
+
+def test_divergence_is_said(small, capsys, monkeypatch):
+    import dataclasses
+
+    experiment = experiments.EXPERIMENTS["fig1"]
+    wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
+    changed = dataclasses.replace(experiment, algorithms=wild)
+    monkeypatch.setitem(experiments.EXPERIMENTS, "fig1", changed)
+    assert small("--rounds", "20") == 0
+    printed = capsys.readouterr().out
+    assert "COTAF: 4 of 4 trials diverged" in printed and "BAAF:" not in printed
+    with open(small.out / "fig1.csv", encoding="utf-8") as stream:
+        counts = [r for r in csv.DictReader(stream) if r["metric"] == "diverged"]
+    assert [(r["algorithm"], r["mean"]) for r in counts] == [("COTAF", "4"), ("BAAF", "0")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["run", "fig9"], "unknown experiment 'fig9': choose from fig1, fig2, fig3"),
+        (["run", "fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
+        (["run", "fig1", "--rounds", "-1"], "rounds must be a whole number ≥ 1, got -1"),
+        (["run", "fig1", "--trials", "many"], "argument --trials: invalid int value: 'many'"),
+        (["run", "fig1", "--snr-db", "nan"], "channel.snr_db must be > -300, got nan"),
+        (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
+        (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
+        (["run"], "the following arguments are required: experiment"),
+        (["dance"], "invalid choice: 'dance'"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(options) == 2
+    printed, errors = capsys.readouterr()
+    assert printed == "" and words in errors
+    assert errors.startswith("jaxota: ") and errors.count("\n") == 1
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written == []
+
+
+def test_list_and_version(capsys):
+    assert cli.main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[0] for line in printed.splitlines()] == ["fig1", "fig2", "fig3"]
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
+
+
+def test_interruption_leaves_nothing_behind(tmp_path):
+    """Ctrl-C in the middle of the work: exit code 130, one line, no file."""
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jaxota", "run", "fig1", "--out", str(out)],
+        env=os.environ | {"JAXOTA_CACHE": "off"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not out.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert printed == "" and errors == "jaxota: interrupted, nothing was written\n"
+    assert list(out.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
+    from jaxota import results
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results, "dataset", full)
+    assert small() == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert list(small.out.iterdir()) == []
+
+
+def test_compiled_programs_are_kept_where_asked(tmp_path):
+    """A second run reads what the first one compiled; `off` writes nothing."""
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def files_after_a_run(place):
+        subprocess.run(
+            [sys.executable, "-m", "jaxota", *SMALL, "--out", str(tmp_path / "out")],
+            env=os.environ | {"JAXOTA_CACHE": place, "HOME": str(home)},
+            check=True,
+            capture_output=True,
+        )
+        return {p for p in tmp_path.rglob("*-cache") if p.is_file()}
+
+    assert files_after_a_run("off") == set()
+    kept = files_after_a_run(str(tmp_path / "cache"))
+    assert kept and files_after_a_run(str(tmp_path / "cache")) == kept

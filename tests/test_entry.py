@@ -1,0 +1,127 @@
+"""Bad input is one line that names the field and what is allowed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxota as jo
+from jaxota import checks
+
+LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
+GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
+
+
+def _local(**changes):
+    return {"algorithm": jo.cobaaf(**LOCAL | changes)}
+
+
+def _plan(rounds, users, **changes):
+    each = np.ones((rounds, users))
+    fields = {"update_energy": np.ones(rounds), "model_mean": each, "model_var": each}
+    return {"algorithm": jo.baaf(**LOCAL), "plan": jo.Plan(**fields | changes)}
+
+
+BAD = [
+    (_local(steps=0), "algorithm.local.steps must be a whole number ≥ 1, got 0"),
+    (_local(steps=2.5), "algorithm.local.steps must be a whole number ≥ 1, got 2.5"),
+    (_local(steps=True), "algorithm.local.steps must be a whole number"),
+    (_local(batch=0), "algorithm.local.batch must be a whole number ≥ 1"),
+    (_local(control_batch=-1), "algorithm.local.control_batch must be a whole number ≥ 1"),
+    (_local(control_option=3), "algorithm.local.control_option must be 1 or 2, got 3"),
+    (_local(control_option=2, control_batch=4), "algorithm.local.control_batch must be None"),
+    (_local(step_size=-0.1), "algorithm.local.step_size must be finite and > 0, got -0.1"),
+    (_local(step_size=np.inf), "algorithm.local.step_size must be finite and > 0, got inf"),
+    (_local(step_size="fast"), "algorithm.local.step_size must be a number or an array"),
+    (_local(step_size=[0.1, 0.2]), "algorithm.local.step_size must be one value here"),
+    (_local(precode=jo.Constant(-1.0)), "algorithm.precode.gain must be finite and > 0, got -1"),
+    (_local(precode=jo.Bounded(0.0)), "algorithm.precode.bound must be finite and > 0, got 0"),
+    (_local(precode="online"), "algorithm.precode must be a part"),
+    (_local(estimate=None), "algorithm.estimate must be a part"),
+    ({"algorithm": "cobaaf"}, "algorithm must be one such as jo.cobaaf(...)"),
+    ({"algorithm": jo.cobaaf}, "algorithm must be one such as jo.cobaaf(...)"),
+    ({"channel": jo.Channel(snr_db=np.nan)}, "channel.snr_db must be > -300, got nan"),
+    ({"channel": jo.Channel(snr_db=-np.inf)}, "channel.snr_db must be > -300, got -inf"),
+    ({"channel": jo.Channel(power=-1.0)}, "channel.power must be finite and > 0, got -1"),
+    ({"channel": jo.Channel(control_power=0)}, "channel.control_power must be finite and > 0"),
+    ({"channel": jo.Channel(snr_per="bit")}, "channel.snr_per must be 'vector' or 'symbol'"),
+    ({"channel": 10.0}, "channel must be a jo.Channel(...)"),
+    ({"rounds": 0}, "rounds must be a whole number ≥ 1, got 0"),
+    ({"trials": -2}, "trials must be a whole number ≥ 1, got -2"),
+    ({"trials": 2.0}, "trials must be a whole number ≥ 1, got 2.0"),
+    ({"every": 3}, "every must be ≤ rounds = 2, got 3"),
+    ({"every": 0}, "every must be a whole number ≥ 1"),
+    ({"calibration_trials": 0}, "calibration_trials must be a whole number ≥ 1"),
+    ({"key": 0}, "key must be a random key such as jax.random.key(0)"),
+    ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
+    ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),
+    ({"initial": np.full((2, 6), np.nan)}, "initial must be finite"),
+    (_plan(3, 4), "plan.update_energy must have shape [2] for rounds=2 and users=4, got [3]"),
+    (_plan(2, 5), "plan.model_mean must have shape [2, 4] for rounds=2 and users=4, got [2, 5]"),
+    (_plan(2, 4, update_energy=np.array([1.0, -1.0])), "plan.update_energy must be ≥ 0, got -1"),
+    (_plan(2, 4, model_mean=np.full((2, 4), np.nan)), "plan.model_mean must be finite, got nan"),
+    (_plan(2, 4) | _local(), "plan.control_energy must be given for this algorithm"),
+    (
+        _plan(2, 4) | {"algorithm": jo.baaf(**LOCAL, estimate=jo.PooledMMSE())},
+        "plan.average_mean must be given for this algorithm",
+    ),
+    ({"algorithm": jo.baaf(**LOCAL), "plan": {}}, "plan must be a jo.Plan"),
+    ({"task": np.ones((2, 3))}, "task must be one of jo.tasks"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
+def test_bad_input_is_one_clear_line(task, changes, words):
+    arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
+    with pytest.raises(ValueError) as caught:
+        jo.simulate(**arguments)
+    assert str(caught.value).startswith(words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data_spread": -0.1}, "task.data_spread must be finite and ≥ 0, got -0.1"),
+        ({"model_spread": np.nan}, "task.model_spread must be finite and ≥ 0, got nan"),
+        ({"users": 0}, "task.users must be a whole number ≥ 1"),
+        ({"samples": 0}, "task.samples must be a whole number ≥ 1"),
+        ({"dim": 1.5}, "task.dim must be a whole number ≥ 1"),
+    ],
+)
+def test_bad_synthetic_tasks(changes, words):
+    task = jo.tasks.synthetic_regression(jax.random.key(0), **changes)
+    for call in (
+        lambda: jo.simulate(jax.random.key(0), GOOD["algorithm"], jo.Channel(), task, 2, 2),
+        lambda: jo.calibrate(jax.random.key(0), GOOD["algorithm"], task, 2, 2),
+        lambda: jo.sweep(jax.random.key(0), GOOD["algorithm"], jo.Channel([1, 2]), task, 2, 2),
+    ):
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert str(caught.value).startswith(words), str(caught.value)
+
+
+def test_a_plan_that_is_not_needed_is_ignored(task):
+    """An algorithm without controls takes a controlled plan; one without calibration any."""
+    key = jax.random.key(0)
+    plan = jo.calibrate(key, jo.cobaaf(**LOCAL), task, 2, 3)
+    plain = plan.replace(control_energy=(), control_mean=(), control_var=())
+    runs = [jo.simulate(key, jo.baaf(**LOCAL), jo.Channel(), task, 2, 2, p) for p in (plan, plain)]
+    np.testing.assert_array_equal(runs[0].model, runs[1].model)
+    jo.simulate(key, jo.fedavg(**LOCAL), jo.Channel(), task, 2, 2, plan=_plan(9, 9)["plan"])
+
+
+def test_canonical_tells_transformations_apart():
+    def same(first, second):
+        return checks.canonical(first) is checks.canonical(second)
+
+    assert same(optax.identity(), optax.identity())
+    assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))
+    assert same(optax.chain(optax.clip(1.0)), optax.chain(optax.clip(1.0)))
+    assert not same(optax.adam(1e-3), optax.adam(2e-3))
+    assert not same(optax.scale(1), optax.scale(1.0))
+    assert not same(optax.scale(1.0), optax.scale(2.0))
+    assert not same(optax.trace(0.9), optax.trace(0.9, nesterov=True))
+    array = jnp.ones(3)
+    assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides

@@ -1,0 +1,57 @@
+"""Pictures hold what they should: curves, bands, labels, and marks where a band is cut."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxota as jo
+from jaxota import plots
+
+
+@pytest.fixture(scope="module")
+def history(task):
+    return jo.simulate(jax.random.key(0), jo.fedavg(1e-2, 2, 2), jo.Channel(), task, 6, 3, every=2)
+
+
+def test_curves_show_means_and_bands(history):
+    figure = plots.curves({"one": history, "two": history.replace(gap=2 * history.gap)}, title="T")
+    axes = figure.axes[0]
+    lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+    assert [line.get_label() for line in lines] == ["one", "two"]
+    np.testing.assert_array_equal(lines[0].get_xdata(), [2, 4, 6])
+    np.testing.assert_allclose(lines[0].get_ydata(), np.mean(history.gap, 0), rtol=1e-5)
+    assert len({line.get_color() for line in lines}) == 2
+    assert axes.get_yscale() == "log" and len(axes.collections) == 2
+    assert "gap" in axes.get_ylabel() and "round" in axes.get_xlabel() and axes.get_title() == "T"
+
+
+def test_bands_that_reach_zero_are_cut_visibly(history):
+    gap = np.array([[1.0, 0.01, 1.0], [1.2, 3.0, 1.1], [0.9, 0.02, 1.2]])
+    axes = plots.curves({"wide": history.replace(gap=gap)}).axes[0]
+    marks = axes.lines[1]
+    np.testing.assert_array_equal(marks.get_xdata(), [4])
+    assert marks.get_marker() == "v"
+    bottom = axes.get_ylim()[0]
+    assert 0 < bottom < 0.9 and (marks.get_ydata() == pytest.approx(bottom))
+    path = axes.collections[0].get_paths()[0].vertices
+    assert path[:, 1].min() == pytest.approx(bottom)
+
+
+def test_diverged_trials_are_named_in_the_legend(history):
+    gap = np.array(history.gap)
+    gap[0, 1] = np.nan
+    axes = plots.curves({"half": history.replace(gap=gap)}).axes[0]
+    assert axes.lines[0].get_label() == "half (1 of 3 diverged)"
+
+
+def test_all_diverged_or_one_trial_still_draw(history, tmp_path):
+    gap = np.full((3, 3), np.nan)
+    one = jax.tree.map(lambda x: x[:1], history)
+    plots.curves({"none": history.replace(gap=gap), "one": one}).savefig(tmp_path / "x.png")
+    plots.curves({"none": history.replace(gap=gap)}).savefig(tmp_path / "y.png")
+
+
+def test_unknown_metrics_are_refused(history):
+    for metric in ("accuracy", "speed"):
+        with pytest.raises(ValueError, match="metric must be one that 'one' has"):
+            plots.curves({"one": history}, metric)

@@ -1,0 +1,198 @@
+"""One program for all numbers, the same numbers for all programs."""
+
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from agree import assert_equal
+
+import jaxota as jo
+from jaxota import entry
+
+LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
+run = functools.partial(jo.simulate, jax.random.key(0), rounds=4, calibration_trials=8)
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Grows by one whenever an experiment is traced."""
+    module, seen = importlib.import_module("jaxota.simulate"), []
+    original = module.run_all
+
+    def counted(*args, **options):
+        seen.append(1)
+        return original(*args, **options)
+
+    monkeypatch.setattr(module, "run_all", counted)
+    jax.clear_caches()
+    return seen
+
+
+def test_new_numbers_do_not_retrace(task, traces):
+    plan = jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, 4, 5)
+    twice = plan.replace(update_energy=np.asarray(plan.update_energy) * 2)
+    numbers = [
+        ({}, {}, plan),
+        ({"step_size": 2e-2}, {}, plan),
+        ({"step_size": np.float32(0.01)}, {"snr_db": 10}, plan),
+        ({}, {"snr_db": 10.0, "power": 3}, plan),
+        ({}, {"snr_db": np.float64(-4), "power": jnp.float32(2.0)}, twice),
+        ({"optimizer": optax.identity()}, {"snr_db": np.inf}, twice),
+    ]
+    for local, channel, plan in numbers:
+        run(jo.cobaaf(**LOCAL | local), jo.Channel(**channel), task, trials=3, plan=plan)
+    other_data = task.replace(features=task.features + 1.0)
+    run(jo.cobaaf(**LOCAL), jo.Channel(), other_data, trials=3, plan=plan)
+    run(jo.cobaaf(**LOCAL, precode=jo.Offline()), jo.Channel(), task, trials=3, plan=plan)
+    assert len(traces) == 1
+    run(jo.cobaaf(**LOCAL, precode=jo.Online()), jo.Channel(), task, trials=3, plan=plan)
+    assert len(traces) == 2
+
+
+def test_equal_optimizers_share_a_program_and_others_do_not(task, traces):
+    def descend(optimizer):
+        return run(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task, trials=2)
+
+    first = descend(optax.chain(optax.clip(5.0), optax.trace(0.9)))
+    again = descend(optax.chain(optax.clip(5.0), optax.trace(0.9)))
+    assert len(traces) == 1
+    np.testing.assert_array_equal(first.model, again.model)
+    other = descend(optax.chain(optax.clip(5.0), optax.trace(0.5)))
+    assert len(traces) == 2
+    assert not np.allclose(first.model, other.model)
+
+
+def test_a_users_own_transformation_is_never_taken_for_another(task):
+    """Two closures of one code over different globals-like state must not share a program."""
+
+    def make(factor):
+        holder = [factor]
+        return optax.GradientTransformation(
+            lambda params: (), lambda u, state, params=None: (u * holder[0], state)
+        )
+
+    one, two = (
+        run(jo.fedavg(**LOCAL, optimizer=make(f)), jo.Channel(), task, trials=2) for f in (1.0, 2.0)
+    )
+    assert not np.allclose(one.model, two.model)
+
+
+def test_same_key_same_bits_other_key_other_bits(task):
+    first, again = (run(jo.cobaaf(**LOCAL), jo.Channel(), task, trials=4) for _ in range(2))
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    other = jo.simulate(jax.random.key(1), jo.cobaaf(**LOCAL), jo.Channel(), task, 4, 4)
+    assert not (first.model == other.model).any()
+    assert len(np.unique(first.gap)) == first.gap.size  # trials differ, too
+
+
+def test_old_style_keys_are_taken(task):
+    new = run(jo.fedavg(**LOCAL), jo.Channel(), task, trials=2)
+    old = jo.simulate(
+        jax.random.PRNGKey(0), jo.fedavg(**LOCAL), jo.Channel(), task, rounds=4, trials=2
+    )
+    np.testing.assert_array_equal(new.model, old.model)
+
+
+def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
+    """However many run beside it, and however they are cut into chunks."""
+    algorithm = jo.cobaaf(**LOCAL)
+    plan = jo.calibrate(jax.random.key(0), algorithm, task, 4, 8)
+    many = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
+    few = run(algorithm, jo.Channel(), task, trials=2, plan=plan, initial=start[:2])
+    assert_equal(few, jax.tree.map(lambda x: x[:2], many), task, start[:2])
+    monkeypatch.setattr(entry, "chunk", lambda *_: 3)
+    chunked = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
+    assert_equal(chunked, many, task, start[:7])
+
+
+def test_memory_in_flight_is_bounded(task):
+    """The number of trials at once falls with the size of the model and of the batch."""
+    big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
+    few, many = (entry.chunk(jo.cotaf(1e-2, 1, b), big) for b in (1, 1000))
+    assert 1 <= many < few < entry.chunk(jo.cotaf(1e-2, 1, 1), task)
+    assert entry.chunk(jo.cotaf(1e-2, 1, 1), big, settings=10) <= few // 10 + 1
+
+
+def test_a_plan_of_the_same_key_is_what_simulate_measures(task):
+    algorithm = jo.cobaaf(**LOCAL)
+    plan = jo.calibrate(jax.random.key(0), algorithm, task, rounds=4, trials=8)
+    given = run(algorithm, jo.Channel(), task, trials=3, plan=plan)
+    measured = run(algorithm, jo.Channel(), task, trials=3)
+    np.testing.assert_allclose(given.model, measured.model, rtol=1e-5)
+
+
+def test_initial_models_serve_calibration_too(task, start):
+    """A run that starts at the optimum is calibrated there, not at random models."""
+    best = np.repeat(np.asarray(task.problem(0).optimum)[None], 3, 0)
+    near = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, 4, 8, initial=best)
+    history = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3, initial=best)
+    given = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3, initial=best, plan=near)
+    np.testing.assert_allclose(history.model, given.model, rtol=1e-5)
+
+
+def test_every_thins_the_scores_alone(task):
+    full = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=2)
+    thin = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=2, every=3)
+    assert thin.gap.shape == (2, 1) and thin.power.shape == (2, 4)
+    np.testing.assert_allclose(thin.gap, full.gap[:, 2:3], rtol=1e-5)
+    np.testing.assert_array_equal(thin.to_xarray().evaluation, [3])
+
+
+def test_weighted_average_does_not_overflow():
+    """μη̃ = 1.5: weights 4^{r−1} up to 4^500 = 10^301, where models are θ* + (−1/2)^r (θ^0 − θ*)."""
+    features = np.sqrt(1.5) * np.eye(3)[None]
+    optimum = np.array([1.0, 2.0, 3.0])
+    task = jo.tasks.regression(features, features @ optimum)
+    start = np.zeros((1, 3), np.float32)
+    for rounds in (1, 5, 500):
+        history = jo.simulate(
+            jax.random.key(0), jo.fedavg(1.5, 1), jo.Channel(), task, rounds, 1, initial=start
+        )
+        weights = 0.25 ** np.arange(rounds, -1, -1.0)  # in units of the newest
+        factor = np.sum(weights * (-0.5) ** np.arange(rounds + 1.0)) / weights.sum()
+        np.testing.assert_allclose(history.average[0], (1 - factor) * optimum, rtol=1e-5)
+
+
+def test_plain_mean_without_strong_convexity():
+    """One sample a user of two parameters: μ = 0, and the average counts every model alike."""
+    rng = np.random.default_rng(0)
+    task = jo.tasks.regression(rng.standard_normal((2, 1, 2)), rng.standard_normal((2, 1)))
+    start = np.ones((1, 2), np.float32)
+    models = [start[0]]
+    for rounds in (1, 2, 3):
+        history = jo.simulate(
+            jax.random.key(0), jo.fedavg(0.1, 1), jo.Channel(), task, rounds, 1, initial=start
+        )
+        models.append(np.asarray(history.model[0]))
+    np.testing.assert_allclose(history.average[0], np.mean(models, 0), rtol=1e-4)
+
+
+def test_a_diverging_run_is_kept_and_counted(task):
+    history = run(jo.cotaf(step_size=1e3, steps=5), jo.Channel(), task, trials=3)
+    assert not np.isfinite(history.model).all()
+    assert history.diverged.tolist() == [True] * 3
+    healthy = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3)
+    assert not healthy.diverged.any()
+
+
+def test_simulate_can_be_traced_by_its_users(task):
+    """Inside someone's own jit and vmap: a gap as a function of the SNR, and of the key."""
+
+    @jax.jit
+    def last_gap(snr_db, key):
+        return jo.simulate(
+            key, jo.cotaf(**LOCAL), jo.Channel(snr_db=snr_db), task, 3, 2, calibration_trials=4
+        ).gap[:, -1]
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    gaps = jax.vmap(lambda k: last_gap(5.0, k))(keys)
+    assert gaps.shape == (3, 2) and np.isfinite(gaps).all()
+    alone = jo.simulate(
+        keys[1], jo.cotaf(**LOCAL), jo.Channel(snr_db=5.0), task, 3, 2, calibration_trials=4
+    )
+    np.testing.assert_allclose(gaps[1], alone.gap[:, -1], rtol=1e-4)
