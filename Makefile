@@ -14,7 +14,7 @@ figures: .venv/installed
 test: .venv/tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 # The package alone, and then with what its tests need.
 .venv/installed: pyproject.toml constraints.txt

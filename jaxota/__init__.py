@@ -15,6 +15,9 @@ from jaxota.estimate import Identity as Identity
 from jaxota.estimate import JamesStein as JamesStein
 from jaxota.estimate import PooledMMSE as PooledMMSE
 from jaxota.estimate import ReportedMMSE as ReportedMMSE
+from jaxota.fading import nakagami as nakagami
+from jaxota.fading import rayleigh as rayleigh
+from jaxota.fading import rician as rician
 from jaxota.precode import Bounded as Bounded
 from jaxota.precode import Constant as Constant
 from jaxota.precode import Offline as Offline

@@ -3,46 +3,17 @@
 import jax
 import jax.numpy as jnp
 
+from jaxota.fading import Fading
 from jaxota.types import Array, part, static, traced
 
 
 @part
-class Channel:
-    """A multiple-access channel with real noise N(0, sw2) per coordinate on each block.
+class Still:
+    """No fading: every gain is one."""
 
-    `snr_db` is 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
-    infinite one is the ideal channel. `power` is the budget P of the model block, `control_power`
-    that of the control block: the same unless given.
-    """
+    threshold = control_threshold = 1.0
 
-    snr_db: Array = traced(10.0, above=-300.0, infinite=True)
-    power: Array = traced(1.0, above=0.0)
-    control_power: Array = traced((), above=0.0)
-    snr_per: str = static("vector", one_of=("vector", "symbol"))
-
-    @property
-    def control_budget(self) -> Array:
-        return self.power if isinstance(self.control_power, tuple) else self.control_power
-
-    def noise_variance(self, dim: int) -> Array:
-        """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
-        symbols = dim if self.snr_per == "symbol" else 1
-        return self.power * 10.0 ** (-self.snr_db / 10.0) / symbols
-
-    def link(self, users: int) -> "Link":
-        """Who is heard this round, and how: without fading everyone, with gain one."""
-        ones = jnp.ones(users)
-        return Link(heard=ones, gain=ones, amplification=ones, floor=jnp.float32(1.0))
-
-
-@part
-class Ideal:
-    """Error-free, orthogonal links: everyone is heard, without noise."""
-
-    power = control_budget = 1.0
-    link = Channel.link
-
-    def noise_variance(self, dim: int):
+    def start(self, key, users: int):
         return ()
 
 
@@ -64,6 +35,78 @@ class Link:
         """The average over S^r of what users hold: [user, ...] → [...]."""
         heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
         return jnp.where(heard, values, 0.0).sum(0) / self.count
+
+
+@part
+class Channel:
+    """A multiple-access channel with real noise N(0, sw2) per coordinate on each block.
+
+    `snr_db` is 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
+    infinite one is the ideal channel. `power` is the budget P of the model block, `control_power`
+    that of the control block: the same unless given. `fading` is `rayleigh(...)`, `rician(...)` or
+    `nakagami(...)`, with `gains` [user] the users' mean power gains. `participants` is the size of
+    a uniformly drawn set of users that alone transmit, the paper's AS4.
+    """
+
+    snr_db: Array = traced(10.0, above=-300.0, infinite=True)
+    power: Array = traced(1.0, above=0.0)
+    control_power: Array = traced((), above=0.0)
+    fading: Fading | Still = Still()
+    gains: Array = traced((), rank=1, at_least=0.0)
+    participants: Array = traced((), dtype="int32")
+    snr_per: str = static("vector", one_of=("vector", "symbol"))
+
+    @property
+    def control_budget(self) -> Array:
+        return self.power if isinstance(self.control_power, tuple) else self.control_power
+
+    def noise_variance(self, dim: int) -> Array:
+        """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
+        symbols = dim if self.snr_per == "symbol" else 1
+        return self.power * 10.0 ** (-self.snr_db / 10.0) / symbols
+
+    def start(self, key, users: int):
+        """What the fading remembers before round 1."""
+        return self.fading.start(key, users)
+
+    def links(self, keys, memory, users: int, controlled: bool):
+        """Both blocks' links for this round, and what the fading remembers.
+
+        `keys` [3] serve the fading law, its own generator, and the choice of participants. Users
+        are heard if they are chosen and both their gains (without controls, the model block's)
+        look strong enough to them.
+        """
+        gains = estimates = jnp.ones((2, users))
+        heard = jnp.ones(users, bool)
+        if not isinstance(self.fading, Still):
+            mean = jnp.ones(users) if isinstance(self.gains, tuple) else self.gains
+            gains, estimates, memory = self.fading.draw(keys[:2], jnp.sqrt(mean), memory)
+            heard = jnp.abs(estimates[0]) > self.fading.threshold
+            if controlled:
+                heard &= jnp.abs(estimates[1]) > self.fading.control_threshold
+        if not isinstance(self.participants, tuple):
+            order = jnp.argsort(jax.random.uniform(keys[2], (users,)))
+            heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
+        floors = self.fading.threshold, self.fading.control_threshold
+        return *map(_link, (heard, heard), gains, estimates, floors), memory
+
+
+@part
+class Ideal:
+    """Error-free, orthogonal links: everyone is heard, without noise."""
+
+    power = control_budget = 1.0
+
+    def noise_variance(self, dim: int):
+        return ()
+
+    def start(self, key, users: int):
+        return ()
+
+    def links(self, keys, memory, users: int, controlled: bool):
+        ones = jnp.ones(users)
+        link = Link(ones, ones, ones, jnp.float32(1.0))
+        return link, link, memory
 
 
 @part
@@ -93,3 +136,17 @@ def superpose(key, block: Block, energy: Array, noise: Array, link: Link):
         received += deviation * jax.random.normal(key, received.shape)
     spent = link.heard * link.amplification * jnp.sum(block.values**2, -1)
     return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
+
+
+def _link(heard, gains, estimates, floor) -> Link:
+    """What users who invert `estimates` of their `gains`, down to the common `floor`, bring about.
+
+    The server takes the real part of h/ĥ; amplitude and phase that inversion missed remain.
+    """
+    safe = jnp.where(heard, estimates, 1.0)
+    return Link(
+        heard=heard.astype(jnp.float32),
+        gain=jnp.real(gains / safe),
+        amplification=(floor / jnp.abs(safe)) ** 2,
+        floor=jnp.float32(floor),
+    )

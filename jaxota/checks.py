@@ -24,7 +24,10 @@ def prepared(part, name: str):
         elif dataclasses.is_dataclass(value):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
-            raise ValueError(f"{path} must be a part such as jo.Online(), got {shown(value)}")
+            raise ValueError(
+                f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
+                f"got {shown(value)}"
+            )
         elif not (isinstance(value, tuple) and value == ()):
             changes[field.name] = _traced(path, value, **field.metadata)
         elif field.default != ():
@@ -80,7 +83,7 @@ def _static(path, value, at_least=None, one_of=None, **_):
     return canonical(value)
 
 
-def _traced(path, value, rank, above, at_least, infinite, dtype, **_):
+def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     if dtype == "key":
         return key(value)
     try:
@@ -92,7 +95,12 @@ def _traced(path, value, rank, above, at_least, infinite, dtype, **_):
         raise ValueError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if isinstance(array, jax.core.Tracer) or dtype != "float32":
+    if isinstance(array, jax.core.Tracer):
+        return array
+    if dtype == "int32":
+        host = np.asarray(value, np.float64)
+        if (host != array).any():
+            raise ValueError(f"{path} must be whole, got {host[host != array].flat[0]:g}")
         return array
     host = np.asarray(array)
     allowed, good = [], ~np.isnan(host)
@@ -102,6 +110,8 @@ def _traced(path, value, rank, above, at_least, infinite, dtype, **_):
         allowed, good = [*allowed, f"> {above:g}"], good & (host > above)
     if at_least is not None:
         allowed, good = [*allowed, f"≥ {at_least:g}"], good & (host >= at_least)
+    if below is not None:
+        allowed, good = [*allowed, f"< {below:g}"], good & (host < below)
     if not good.all():
         bad = host[~good].flat[0]
         raise ValueError(f"{path} must be {' and '.join(allowed) or 'a number'}, got {bad:g}")

@@ -1,10 +1,12 @@
 """The command `jaxota`."""
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import os
 import platform
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -81,8 +83,9 @@ def _run(arguments) -> int:
     _use_cache()
     from jaxota import experiments, results
 
-    with _progress(experiment) as report:
+    with _progress(experiment, _remember_interruption()) as report:
         outcome = experiments.run(experiment, arguments.seed, report)
+        report("writing", experiment.trials)
         paths = results.save(outcome, arguments.out)
     console = Console(width=None if sys.stdout.isatty() else 120)
     print(results.caption(outcome))
@@ -144,10 +147,9 @@ def _use_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def _progress(experiment):
+@contextlib.contextmanager
+def _progress(experiment, interrupted):
     """A bar that is gone when the work is done; nothing where there is no terminal."""
-    import contextlib
-
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -155,17 +157,27 @@ def _progress(experiment):
     console = Console(stderr=True)
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
-    @contextlib.contextmanager
-    def shown():
-        with bar:
-            task = bar.add_task(experiment.name, total=experiment.trials)
+    with bar:
+        task = bar.add_task(experiment.name, total=experiment.trials)
 
-            def report(what: str, trials: int) -> None:
-                bar.update(task, description=f"{experiment.name}: {what}", completed=trials)
+        def report(what: str, trials: int) -> None:
+            if interrupted():
+                raise KeyboardInterrupt
+            bar.update(task, description=f"{experiment.name}: {what}", completed=trials)
 
-            yield report
+        yield report
 
-    return shown()
+
+def _remember_interruption():
+    """Whether Ctrl-C was pressed: the exception it raises is lost inside a garbage collection."""
+    pressed = []
+
+    def note(signum, frame):
+        pressed.append(signum)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    return lambda: bool(pressed)
 
 
 if __name__ == "__main__":

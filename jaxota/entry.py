@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxota import checks
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Channel
+from jaxota.channel import Channel, Still
 from jaxota.estimate import PooledMMSE
 from jaxota.types import Plan
 
@@ -28,8 +28,6 @@ def experiment(
 ):
     """Arguments (traced) and options (static) of the program for one experiment."""
     algorithm, task = _algorithm(algorithm), _task(task)
-    if not isinstance(channel, Channel):
-        raise ValueError(f"channel must be a jo.Channel(...), got {checks.shown(channel)}")
     rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
     every = checks.whole("every", every, 1)
     if every > rounds:
@@ -38,7 +36,7 @@ def experiment(
         "key": checks.key(key),
         "trials": jnp.arange(trials),
         "algorithm": algorithm,
-        "channel": checks.prepared(channel, "channel"),
+        "channel": _channel(channel, task),
         "task": task,
         "plan": _plan(plan, algorithm, task, rounds),
         "initial": _initial(initial, trials, task),
@@ -101,6 +99,28 @@ def _algorithm(algorithm) -> Algorithm:
             "which takes no gradient of its own, unless warm_start=True"
         )
     return algorithm
+
+
+def _channel(channel, task) -> Channel:
+    if not isinstance(channel, Channel):
+        raise ValueError(f"channel must be a jo.Channel(...), got {checks.shown(channel)}")
+    channel = checks.prepared(channel, "channel")
+    if not isinstance(channel.gains, tuple):
+        if isinstance(channel.fading, Still):
+            raise ValueError("channel.gains need channel.fading, such as jo.rayleigh()")
+        if channel.gains.shape[-1] != task.users:
+            raise ValueError(
+                f"channel.gains must have one entry for each of {task.users} users, "
+                f"got shape {list(channel.gains.shape)}"
+            )
+    chosen = channel.participants
+    if not isinstance(chosen, (tuple, jax.core.Tracer)):
+        bad = np.asarray(chosen)[(np.asarray(chosen) < 1) | (np.asarray(chosen) > task.users)]
+        if bad.size:
+            raise ValueError(
+                f"channel.participants must lie in 1 … {task.users}, the users, got {bad.flat[0]}"
+            )
+    return channel
 
 
 def _task(task):

@@ -4,42 +4,48 @@ import jax
 import jax.numpy as jnp
 
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Channel, superpose
-from jaxota.precode import Block
+from jaxota.channel import Block, Channel, Link, superpose
 from jaxota.types import Array, Info, State
 
 
 def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, state: State):
     """One communication round of one trial: `state` → the next one, and what was seen.
 
-    `keys` [4] serve the minibatches, the controls' minibatches, and the noise of both blocks;
-    `moments` is the plan's row for this round, (model, control), or `()`.
+    `keys` [7] serve the minibatches, the controls' minibatches, the noise of both blocks, and the
+    links; `moments` is the plan's row for this round, (model, control), or `()`.
     """
-    k_batch, k_control, k_noise, k_control_noise = keys
+    k_batch, k_control, k_noise, k_control_noise, *k_links = keys
     local, channel = algorithm.local, algorithm.precode.over(channel)
     update, controls = local(k_batch, k_control, problem, state)
-    link = channel.link(problem.users)
+    link, control_link, fading = channel.links(
+        k_links, state.fading, problem.users, local.controlled
+    )
+    anyone = link.heard.sum() > 0
     model_moments, control_moments = moments or ((), ())
 
-    def aggregate(key, block: Block):
+    def aggregate(key, block: Block, link: Link, before):
         energy = algorithm.precode.energy(block)
         noise = channel.noise_variance(problem.dim)
         received, deviation, power = superpose(key, block, energy, noise, link)
         estimate = algorithm.estimate(received, deviation, block, link)
         truth = block.origin + link.mean(block.values)
-        return estimate, jnp.sum((estimate - truth) ** 2), power
+        error = jnp.sum((estimate - truth) ** 2)
+        return jnp.where(anyone, estimate, before), jnp.where(anyone, error, 0.0), power
 
     reach = local.steps * local.step_size
     block = Block(update, state.model, channel.power, reach, model_moments)
-    model, error, power = aggregate(k_noise, block)
+    model, error, power = aggregate(k_noise, block, link, state.model)
     control, control_error, control_power = (), (), ()
     if local.controlled:
         nowhere, unit = jnp.zeros_like(model), jnp.float32(1.0)
         block = Block(controls, nowhere, channel.control_budget, unit, control_moments)
-        control, control_error, control_power = aggregate(k_control_noise, block)
+        control, control_error, control_power = aggregate(
+            k_control_noise, block, control_link, state.control
+        )
+        controls = jnp.where(link.heard[:, None] > 0, controls, state.controls)
 
     average, weight = _accumulate(state, model, problem.strong_convexity * reach)
-    after = State(model, control, controls, average, weight)
+    after = State(model, control, controls, average, weight, fading)
     heard = link.heard.sum()
     return after, Info(update, controls, power, control_power, error, control_error, heard)
 
@@ -52,13 +58,14 @@ def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: 
     of each of its rounds.
     """
     # All keys of a trial from one call: threefry is most of what there is to compile.
-    keys = jax.random.split(jax.random.fold_in(key, trial), 2 + 4 * rounds)
-    k_init, k_start, k_rounds = keys[0], keys[1], keys[2:].reshape(rounds, 4)
+    keys = jax.random.split(jax.random.fold_in(key, trial), 3 + 7 * rounds)
+    k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
     model = problem.init(k_init) if isinstance(model, tuple) else model
 
     def first(algorithm):
         control, controls = algorithm.local.start(k_start, problem, model)
-        return State(model, control, controls, average=model, weight=jnp.float32(1.0))
+        fading = algorithm.precode.over(channel).start(k_fading, problem.users)
+        return State(model, control, controls, model, jnp.float32(1.0), fading)
 
     def step(states, xs):
         r, keys, rows = xs

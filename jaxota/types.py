@@ -36,15 +36,16 @@ def traced(
     rank=0,
     above=None,
     at_least=None,
+    below=None,
     infinite=False,
     dtype="float32",
 ):
     """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
-    `above` and `at_least` bound its values; `infinite` admits +inf; `()` stands for absent.
+    `above`, `at_least` and `below` bound its values; `infinite` admits +inf; `()` is absent.
     """
-    allowed = {"above": above, "at_least": at_least, "infinite": infinite, "dtype": dtype}
-    return dataclasses.field(default=default, metadata={"rank": rank, **allowed})
+    allowed = {"above": above, "at_least": at_least, "below": below, "infinite": infinite}
+    return dataclasses.field(default=default, metadata={"rank": rank, "dtype": dtype, **allowed})
 
 
 @part
@@ -56,6 +57,7 @@ class State:
     controls: Array  # [user, d] the users' control variates
     average: Array  # [d] weighted average of the models so far, eq. final_output
     weight: Array  # [] total weight behind `average`, in units of the newest model's
+    fading: Array  # [block, user] the fading's scattered component, or ()
 
 
 @part

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agree import assert_within
+from agree import assert_within, everyone
 
 import jaxota as jo
 
@@ -49,9 +49,9 @@ def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task)
     keys = jax.random.split(jax.random.key(0), (count, 2))
     noise = jax.vmap(
         jax.vmap(
-            lambda k: superpose(
-                k, block, jnp.float32(9.0), channel.noise_variance(2), channel.link(3)
-            )[0]
+            lambda k: superpose(k, block, jnp.float32(9.0), channel.noise_variance(2), everyone(3))[
+                0
+            ]
         )
     )(keys)
     noise = np.asarray(noise).reshape(count, 4)  # variance sw2·(P/α)/N² = 1

@@ -156,7 +156,8 @@ def test_interruption_leaves_nothing_behind(tmp_path):
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+    # Python may answer by dying of the signal itself; a shell shows 130 for both.
+    assert process.returncode in (130, -signal.SIGINT), errors
     assert printed == "" and errors == "jaxota: interrupted, nothing was written\n"
     assert list(out.iterdir()) == []
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agree import assert_within
+from agree import assert_within, everyone
 
 import jaxota as jo
 from jaxota.channel import Block, Channel, superpose
@@ -36,7 +36,7 @@ def test_mean_squared_error_is_proposition_1(estimator, snr_db, scale):
     def squared_error(key):
         k_users, k_noise = jax.random.split(key)
         held = mean[:, None] + jnp.sqrt(var)[:, None] * jax.random.normal(k_users, (USERS, DIM))
-        block, link = _block(held - origin[None], moments, origin), channel.link(USERS)
+        block, link = _block(held - origin[None], moments, origin), everyone(USERS)
         noise = channel.noise_variance(DIM)
         received, deviation, _ = superpose(k_noise, block, energy, noise, link)
         estimate = estimator(received, deviation, block, link)
@@ -54,7 +54,7 @@ def test_reported_moments_are_those_of_the_users(task):
     origin, received = jnp.full(DIM, 2.0), jnp.ones(DIM)
     held = np.asarray(values) + 2.0
     moments = _moments(jnp.asarray(held.mean(1)), jnp.asarray(held.var(1)))
-    link, deviation = Channel().link(USERS), jnp.float32(0.5)
+    link, deviation = everyone(USERS), jnp.float32(0.5)
     reported = jo.ReportedMMSE()(received, deviation, _block(values, (), origin), link)
     planned = jo.MMSE()(received, deviation, _block(values, moments, origin), link)
     np.testing.assert_allclose(reported, planned, rtol=1e-5)
@@ -70,14 +70,14 @@ def test_without_noise_every_estimator_is_the_identity(estimator, spread):
     moments = _moments(zero, spread, zero[0], spread[0])
     received = jax.random.normal(jax.random.key(0), (DIM,))
     block = _block(jnp.zeros((USERS, DIM)), moments)
-    estimate = estimator(received, jnp.float32(0.0), block, Channel().link(USERS))
+    estimate = estimator(received, jnp.float32(0.0), block, everyone(USERS))
     np.testing.assert_array_equal(estimate, received)
 
 
 @pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
 def test_limits_of_the_prior(estimator):
     """A flat prior leaves what was received; a point prior ignores it."""
-    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), Channel().link(USERS)
+    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), everyone(USERS)
     three = jnp.full(USERS, 3.0)
     for spread, expected in ((jnp.inf, np.arange(7.0)), (0.0, np.full(7, 3.0))):
         moments = _moments(three, jnp.full(USERS, spread), three[0], jnp.float32(spread))
@@ -87,7 +87,7 @@ def test_limits_of_the_prior(estimator):
 
 def _james_stein_errors(truth, deviation):
     keys = jax.random.split(jax.random.key(0), COUNT)
-    block, link = _block(jnp.zeros((USERS, len(truth)))), Channel().link(USERS)
+    block, link = _block(jnp.zeros((USERS, len(truth)))), everyone(USERS)
 
     def error(key):
         received = truth + deviation * jax.random.normal(key, truth.shape)
@@ -108,7 +108,7 @@ def test_james_stein_is_never_worse_than_the_identity(size):
 
 def test_james_stein_formula():
     received, deviation = jnp.array([1.0, -2.0, 2.0]), jnp.float32(np.sqrt(4.5))
-    block, link = _block(jnp.zeros((USERS, 3)), (), jnp.full(3, 10.0)), Channel().link(USERS)
+    block, link = _block(jnp.zeros((USERS, 3)), (), jnp.full(3, 10.0)), everyone(USERS)
     estimate = jo.JamesStein()(received, deviation, block, link)
     np.testing.assert_allclose(estimate, 10 + 0.5 * received, rtol=1e-6)  # 1 − (3−2)·4.5/9
     flat = jo.JamesStein()(received, jnp.float32(100.0), block, link)

@@ -1,0 +1,357 @@
+"""Fading: laws against closed forms, truncated inversion against its formulas and its twin."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from agree import assert_equal, assert_within
+from scipy import stats
+
+import jaxota as jo
+
+LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
+LAWS = {
+    "rayleigh": jo.rayleigh(),
+    "rician": jo.rician(3.0),
+    "rician, K = 0": jo.rician(0.0),
+    "nakagami": jo.nakagami(2.5),
+    "nakagami, m = 1/2": jo.nakagami(0.5),
+}
+each_law = pytest.mark.parametrize("fading", LAWS.values(), ids=LAWS)
+
+
+def _draws(fading, users, rounds=1, seed=0, amplitudes=None):
+    """True and estimated gains [round, block, user] of consecutive rounds."""
+    k_start, k_rounds = jax.random.split(jax.random.key(seed))
+    amplitudes = jnp.ones(users) if amplitudes is None else jnp.asarray(amplitudes)
+    fading = jax.tree.map(jnp.float32, fading)
+
+    def step(memory, keys):
+        gains, estimates, memory = fading.draw(keys, amplitudes, memory)
+        return memory, (gains, estimates)
+
+    keys = jax.random.split(k_rounds, (rounds, 2))
+    return map(np.asarray, jax.lax.scan(step, fading.start(k_start, users), keys)[1])
+
+
+def _survival(name):
+    """P(h > t) in closed form."""
+    if name == "rayleigh" or name == "rician, K = 0" or name == "nakagami, m = 1":
+        return lambda t: np.exp(-(t**2))
+    if name == "rician":  # h²·2(K+1) is noncentral χ² with 2 degrees of freedom: Marcum's Q
+        return lambda t: stats.ncx2.sf(2 * 4.0 * t**2, 2, 2 * 3.0)
+    m = 2.5 if name == "nakagami" else 0.5
+    return lambda t: stats.gamma.sf(t**2, m, scale=1 / m)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_gains_follow_their_law(name):
+    gains, _ = _draws(LAWS[name], users=20_000)
+    for block in gains[0]:
+        h = np.abs(block)
+        assert_within(h**2, 1.0)  # E[h²] = 1
+        for threshold in (0.1, 0.3, 0.8, 1.5):
+            share = _survival(name)(threshold)
+            allowed = 4 * np.sqrt(share * (1 - share) / h.size)
+            assert abs((h > threshold).mean() - share) <= allowed
+        scattered = block - (np.sqrt(0.75) if name == "rician" else 0.0)
+        for part in (scattered.real, scattered.imag):
+            assert_within(part, 0.0)
+    crossed = gains[0, 0] * np.conj(gains[0, 1] - gains[0, 1].mean())
+    assert_within(crossed.real, 0.0)  # the blocks fade independently
+    assert_within(crossed.imag, 0.0)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6, 0.95])
+@pytest.mark.parametrize("law", ["rayleigh", "rician"])
+def test_rounds_are_correlated_as_asked(law, correlation):
+    """Gauss-Markov: the scattered component's lag-1 correlation, and at lag 2 its square."""
+    make = jo.rayleigh if law == "rayleigh" else functools.partial(jo.rician, 3.0)
+    gains, _ = _draws(make(correlation=correlation), users=20_000, rounds=4)
+    scatter = gains if law == "rayleigh" else 2.0 * (gains - np.sqrt(0.75))
+    for lag in (1, 2):
+        product = scatter[lag, 0] * np.conj(scatter[0, 0])
+        assert_within(product.real, correlation**lag)
+        assert_within(product.imag, 0.0)
+    assert_within(np.abs(scatter[:, 0].T) ** 2, 1.0)  # stationary from the first round on
+
+
+def test_csi_error_and_mean_gains():
+    fading = jo.rayleigh(csi_error=0.2)
+    gains, estimates = _draws(fading, 20_000, amplitudes=np.full(20_000, 2.0))
+    error = estimates - gains
+    assert_within(np.abs(gains[0, 0]) ** 2, 4.0)
+    for block in (0, 1):
+        assert_within(np.abs(error[0, block]) ** 2, 0.2)
+    assert_within((error[0, 0] * np.conj(error[0, 1])).real, 0.0)
+    assert_within((error[0, 0] * np.conj(gains[0, 0])).real, 0.0)
+
+
+def _run(algorithm, channel, task, start, trials=5, rounds=6, **options):
+    return jo.simulate(
+        jax.random.key(0),
+        algorithm,
+        channel,
+        task,
+        rounds,
+        trials,
+        initial=start[:trials],
+        calibration_trials=10,
+        **options,
+    )
+
+
+@each_law
+@pytest.mark.parametrize("make", [jo.cotaf, jo.cobaaf])
+def test_participation_is_as_the_law_says(task, start, fading, make):
+    name = next(n for n, law in LAWS.items() if law is fading)
+    history = _run(make(**LOCAL), jo.Channel(fading=fading), task, start, trials=300)
+    share = _survival(name)(0.3) ** (2 if make is jo.cobaaf else 1)
+    assert_within(np.asarray(history.participants).mean(1) / task.users, share)
+
+
+@pytest.mark.parametrize("block", ["error", "control_error"])
+def test_noise_given_the_participants(task, start, block):
+    """The estimate of the partial average has variance sw2/(|S|² α h_min²), ρ_min on controls."""
+    gain, snr_db, thresholds = 1.3, 4.0, {"threshold": 0.5, "control_threshold": 0.7}
+    algorithm = jo.cobaaf(**LOCAL, precode=jo.Constant(gain), estimate=jo.Identity())
+    channel = jo.Channel(snr_db=snr_db, fading=jo.rayleigh(**thresholds))
+    history = _run(algorithm, channel, task, start, trials=300, rounds=4)
+    floor = thresholds["threshold" if block == "error" else "control_threshold"]
+    error, heard = np.asarray(getattr(history, block)), np.asarray(history.participants)
+    for size in range(1, task.users + 1):
+        expected = 10 ** (-snr_db / 10) / (size**2 * gain**2 * floor**2)
+        assert_within(error[heard == size] / task.dim, expected)
+    assert (error[heard == 0] == 0).all() and (heard == 0).any()
+
+
+@each_law
+@pytest.mark.parametrize("csi_error", [0.0, 0.3])
+def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_error):
+    fading = fading.replace(csi_error=csi_error)
+    algorithm = jo.cobaaf(**LOCAL, precode=jo.Online())
+    gains = [0.1, 1.0, 2.0, 5.0]
+    history = _run(
+        algorithm, jo.Channel(fading=fading, gains=gains), task, start, trials=40, user_power=True
+    )
+    for power in (history.user_power, history.user_control_power):
+        assert (power <= 1 + 1e-5).all()
+        assert (power > 0).any()
+
+
+def test_weak_users_are_heard_less(task, start):
+    gains = np.array([0.05, 0.5, 1.0, 4.0])
+    channel = jo.Channel(fading=jo.rayleigh(threshold=0.4), gains=gains)
+    history = _run(jo.cotaf(**LOCAL), channel, task, start, trials=300, user_power=True)
+    heard = (np.asarray(history.user_power) > 0).mean(1)  # [trial, user]
+    assert_within(heard, np.exp(-(0.4**2) / gains))
+
+
+def test_an_empty_set_changes_nothing(task, start):
+    channel = jo.Channel(fading=jo.rayleigh(threshold=50.0, control_threshold=50.0))
+    history = _run(jo.cobaaf(**LOCAL), channel, task, start)
+    np.testing.assert_array_equal(history.model, start[:5])
+    assert (history.participants == 0).all() and (history.power == 0).all()
+    assert (history.error == 0).all() and (history.control_error == 0).all()
+
+
+def test_everyone_participating_is_the_channel_without_fading(task, start):
+    for algorithm in (jo.cotaf(**LOCAL), jo.cobaaf(**LOCAL)):
+        plain = _run(algorithm, jo.Channel(), task, start)
+        everyone = _run(algorithm, jo.Channel(participants=task.users), task, start)
+        assert_equal(everyone, plain, task, start[:5])
+
+
+def test_a_line_of_sight_is_the_channel_without_fading(task, start):
+    """K → ∞ and threshold t < 1: everyone is heard, at an SNR lower by 20 log10 t."""
+    for algorithm in (jo.cotaf(**LOCAL), jo.cobaaf(**LOCAL)):
+        for k_factor in (np.inf, 1e12):
+            fading = jo.rician(k_factor, threshold=0.5, control_threshold=0.5)
+            sight = _run(algorithm, jo.Channel(snr_db=10.0, fading=fading), task, start)
+            snr_db = 10.0 + 20 * np.log10(0.5)
+            plain = _run(algorithm, jo.Channel(snr_db=snr_db), task, start)
+            assert_equal(sight, plain, task, start[:5])
+            np.testing.assert_allclose(sight.power, 0.25 * plain.power, rtol=1e-4)
+
+
+def test_uniform_sets_of_exactly_s_users(task, start):
+    channel = jo.Channel(participants=3)
+    history = _run(jo.cotaf(**LOCAL), channel, task, start, trials=300, user_power=True)
+    assert (history.participants == 3).all()
+    assert_within((np.asarray(history.user_power) > 0).mean(1), 3 / task.users)
+    both = jo.Channel(participants=3, fading=jo.rayleigh(threshold=0.8))
+    faded = _run(jo.cotaf(**LOCAL), both, task, start, trials=300)
+    assert_within(np.asarray(faded.participants).mean(1), 3 * np.exp(-0.64))
+
+
+def test_warm_start_under_partial_participation(arrays, task, start):
+    """Whoever is heard first steps along ∇F(θ^0): c_i^0 and ĉ^0 were set by all users."""
+    channel = jo.Channel(snr_db=np.inf, participants=1)
+    algorithm = jo.cobaaf(1e-2, 1, warm_start=True, estimate=jo.Identity())
+    history = _run(algorithm, channel, task, start, rounds=1)
+    features, targets = arrays
+    residual = np.einsum("nsd,td->tns", features, start[:5]) - targets
+    gradient = 2 * np.einsum("tns,nsd->td", residual, features) / targets.size
+    np.testing.assert_allclose(history.model, start[:5] - 1e-2 * gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_a_worse_csi_is_a_larger_gap(task, start):
+    """COTAF, by paired differences: the same fades, minibatches and noise at every csi_error."""
+    errors = np.array([0.0, 0.03, 0.1, 0.3])
+    fading = jo.rayleigh(csi_error=errors)
+    history = jo.sweep(
+        jax.random.key(0),
+        jo.cotaf(**LOCAL),
+        jo.Channel(snr_db=20.0, fading=fading),
+        task,
+        rounds=30,
+        trials=300,
+        calibration_trials=10,
+    )
+    last = np.asarray(history.gap)[:, :, 10:].mean(-1)  # [setting, trial]
+    for worse, better in zip(last[1:], last[:-1], strict=True):
+        difference = worse - better
+        assert difference.mean() > 4 * difference.std(ddof=1) / np.sqrt(len(difference))
+
+
+TWIN = {
+    "rayleigh": (jo.rayleigh, {"threshold": 0.4, "control_threshold": 0.3}, {}),
+    "rician, csi error": (
+        jo.rician,
+        {"k_factor": 2.0, "threshold": 0.3, "control_threshold": 0.4, "csi_error": 0.05},
+        {},
+    ),
+    "nakagami, gains": (
+        jo.nakagami,
+        {"m": 2.0, "threshold": 0.4, "control_threshold": 0.3},
+        {"gains": [0.3, 1.0, 1.0, 3.0]},
+    ),
+    "correlated, 3 of 4": (
+        jo.rayleigh,
+        {"threshold": 0.3, "control_threshold": 0.3, "correlation": 0.9},
+        {"participants": 3},
+    ),
+    "participants": (None, None, {"participants": 2}),
+}
+
+
+@pytest.mark.parametrize("name", TWIN)
+@pytest.mark.parametrize("algorithm", ["COTAF", "BAAF", "COBAAF"])
+def test_twin_with_complex_arithmetic_agrees(arrays, task, start, name, algorithm):
+    """Means over 300 trials of gaps, errors, powers and participants, within 4 standard errors."""
+    make, fading, options = TWIN[name]
+    controlled, estimate = algorithm == "COBAAF", "identity" if algorithm == "COTAF" else "mmse"
+    local = LOCAL | {"controlled": controlled}
+    plan = reference.calibrate(
+        np.random.default_rng(2), *arrays, local=local, rounds=6, trials=20, initial=start[:20]
+    )
+    law = make.__name__ if make else None
+    twin = reference.simulate(
+        np.random.default_rng(3),
+        *arrays,
+        local=local,
+        precode=("offline",),
+        estimate=estimate,
+        channel={"snr_db": 5.0, "fading": make and fading | {"law": law}} | options,
+        rounds=6,
+        trials=300,
+        plan=plan,
+        initial=start,
+    )
+    channel = jo.Channel(snr_db=5.0, **({"fading": make(**fading)} if make else {}), **options)
+    ours = _run(
+        {"COTAF": jo.cotaf, "BAAF": jo.baaf, "COBAAF": jo.cobaaf}[algorithm](**LOCAL),
+        channel,
+        task,
+        start,
+        trials=300,
+        plan=jo.Plan(**{k: v for k, v in plan.items() if v is not None}),
+    )
+    compared = ["gap", "error", "power", "participants"]
+    if controlled:
+        compared += ["control_error", "control_power"]
+    for field in compared:
+        values, expected = np.asarray(getattr(ours, field)), twin[field]
+        same = np.isclose(values, expected, rtol=1e-4, atol=1e-9).all(0)  # what is not random
+        assert_within(values[:, ~same], expected[:, ~same])
+
+
+def test_new_fading_numbers_do_not_retrace(task):
+    import importlib
+
+    program = importlib.import_module("jaxota.simulate")._program
+    program.clear_cache()
+    for fading in (
+        jo.rician(1.0),
+        jo.rician(np.inf, threshold=0.1, csi_error=0.2),
+        jo.rician(2, control_threshold=1, correlation=0.5),
+    ):
+        jo.simulate(jax.random.key(0), jo.fedavg(**LOCAL), jo.Channel(fading=fading), task, 2, 2)
+    assert program._cache_size() == 1
+
+
+@pytest.mark.parametrize("swept", ["threshold", "k_factor", "csi_error", "participants"])
+def test_sweeps_over_fading_equal_simulations(task, start, swept):
+    values = {"threshold": [0.2, 0.9], "k_factor": [0.0, 9.0], "csi_error": [0.0, 0.1]}
+    values = values | {"participants": [1, 4]}
+
+    def channel(value):
+        numbers = {"k_factor": 1.0} | ({swept: value} if swept != "participants" else {})
+        options = {"participants": value} if swept == "participants" else {}
+        return jo.Channel(fading=jo.rician(**numbers), **options)
+
+    options = {"rounds": 3, "trials": 4, "calibration_trials": 5, "initial": start[:4]}
+    algorithm = jo.cobaaf(**LOCAL)
+    every = jo.sweep(jax.random.key(0), algorithm, channel(values[swept]), task, **options)
+    assert list(every.settings) == [swept]
+    for s, value in enumerate(values[swept]):
+        one = jo.simulate(jax.random.key(0), algorithm, channel(value), task, **options)
+        setting = jax.tree.map(lambda x, s=s: x[s], every.replace(settings={}))
+        assert_equal(setting, one, task, start[:4])
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        (
+            {"fading": jo.rayleigh(threshold=-0.1)},
+            "channel.fading.threshold must be finite and > 0",
+        ),
+        ({"fading": jo.rayleigh(threshold=0.0)}, "channel.fading.threshold must be finite and > 0"),
+        (
+            {"fading": jo.rayleigh(control_threshold=np.nan)},
+            "channel.fading.control_threshold must be finite and > 0",
+        ),
+        ({"fading": jo.rician(-1.0)}, "channel.fading.law.k_factor must be ≥ 0, got -1"),
+        ({"fading": jo.nakagami(0.2)}, "channel.fading.law.m must be finite and ≥ 0.5, got 0.2"),
+        ({"fading": jo.rayleigh(csi_error=-1)}, "channel.fading.csi_error must be finite and ≥ 0"),
+        (
+            {"fading": jo.rayleigh(correlation=1.0)},
+            "channel.fading.law.correlation must be finite and ≥ 0 and < 1, got 1",
+        ),
+        ({"fading": jo.rician(1.0, correlation=-0.1)}, "channel.fading.law.correlation must be"),
+        ({"fading": "rayleigh"}, "channel.fading must be a part of its kind"),
+        ({"participants": 5}, "channel.participants must lie in 1 … 4, the users, got 5"),
+        ({"participants": 0}, "channel.participants must lie in 1 … 4, the users, got 0"),
+        ({"participants": 2.5}, "channel.participants must be whole, got 2.5"),
+        ({"gains": np.ones(4)}, "channel.gains need channel.fading"),
+        (
+            {"gains": np.ones(3), "fading": jo.rayleigh()},
+            "channel.gains must have one entry for each of 4 users, got shape [3]",
+        ),
+        ({"gains": -np.ones(4), "fading": jo.rayleigh()}, "channel.gains must be finite and ≥ 0"),
+    ],
+)
+def test_bad_fading_is_one_clear_line(task, channel, words):
+    with pytest.raises(ValueError) as caught:
+        jo.simulate(jax.random.key(0), jo.cotaf(**LOCAL), jo.Channel(**channel), task, 2, 2)
+    assert str(caught.value).startswith(words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_correlated_nakagami_is_refused():
+    with pytest.raises(ValueError, match="correlation must be 0 with Nakagami fading"):
+        jo.nakagami(2.0, correlation=0.5)
