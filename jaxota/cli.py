@@ -81,10 +81,10 @@ def _run(arguments) -> int:
     experiment = _experiment(arguments)
     _writable(arguments.out)
     _use_cache()
-    from jaxota import experiments, results
+    from jaxota import compare, results
 
     with _progress(experiment, _remember_interruption()) as report:
-        outcome = experiments.run(experiment, arguments.seed, report)
+        outcome = compare.run(experiment, arguments.seed, report)
         report("writing", experiment.trials)
         paths = results.save(outcome, arguments.out)
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -108,8 +108,9 @@ def _experiment(arguments):
         )
     experiment = EXPERIMENTS[arguments.experiment]
     if arguments.snr_db is not None:
-        channel = experiment.channel.replace(snr_db=arguments.snr_db)
-        experiment = dataclasses.replace(experiment, channel=channel)
+        snr_db = arguments.snr_db
+        channels = {k: v.replace(snr_db=snr_db) for k, v in experiment.channels.items()}
+        experiment = dataclasses.replace(experiment, channels=channels)
     given = {k: v for k in ("trials", "rounds") if (v := getattr(arguments, k)) is not None}
     return dataclasses.replace(experiment, **given)
 

@@ -1,126 +1,106 @@
-"""The paper's figures, as data, and how to run one."""
+"""The paper's figures and their extensions, as data."""
 
 import dataclasses
-import functools
-import time
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from jaxota import checks, entry, tasks
+from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg, scaffold
 from jaxota.channel import Channel
-from jaxota.simulate import measure_all, run_all
-from jaxota.types import History
-
-IN_FLIGHT = 4000  # users of all trials that run between two signs of progress
+from jaxota.fading import rayleigh
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Algorithms that are compared on one task over one channel."""
+    """Algorithms that are compared on one task over one channel, or over several settings of it."""
 
     name: str
     title: str
     task: Callable  # key → task
     algorithms: dict[str, Algorithm]  # by the label of their curve
+    channels: dict[str, Channel]  # by the label of their setting, "" if there is but one
+    draw: Callable  # (results, title) → figure
     rounds: int = 60
     trials: int = 100
-    channel: Channel = Channel(snr_db=10.0, snr_per="vector", power=1.0)
     metric: str = "gap"
     reference: str = "COTAF"  # what the others are compared with, trial by trial
 
 
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What one experiment gave, and how long it took."""
-
-    experiment: Experiment
-    seed: int
-    histories: dict[str, History]
-    compile_seconds: float
-    run_seconds: float
+def _one_panel(results, title: str):
+    histories = {algorithm: h for (algorithm, _), h in results.histories.items()}
+    return plots.curves(histories, results.experiment.metric, title)
 
 
-def _regression(name: str, title: str, users: int, steps: int) -> Experiment:
+def _panel_for_each_algorithm(results, title: str):
+    panels = {algorithm: {} for algorithm in results.experiment.algorithms}
+    for (algorithm, setting), history in results.histories.items():
+        panels[algorithm][setting] = history
+    return plots.panels(panels, results.experiment.metric, title)
+
+
+def _against_csi_error(results, title: str):
+    experiment = results.experiment
+    errors = [float(channel.fading.csi_error) for channel in experiment.channels.values()]
+    finals = {
+        algorithm: [results.histories[algorithm, setting] for setting in experiment.channels]
+        for algorithm in experiment.algorithms
+    }
+    label = "variance of the channel estimate's error"
+    return plots.finals(errors, finals, experiment.metric, label, title)
+
+
+def _compared(steps: int) -> dict[str, Algorithm]:
     local = {"step_size": 1e-2, "steps": steps, "batch": 10}
-    return Experiment(
-        name,
-        title,
-        task=lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0),
-        algorithms={
-            "noisy FedAvg": noisy_fedavg(**local),
-            "COTAF": cotaf(**local),
-            "BAAF": baaf(**local),
-            "COBAAF": cobaaf(**local),
-            "SCAFFOLD (noise-free)": scaffold(**local),
-        },
-    )
+    return {
+        "noisy FedAvg": noisy_fedavg(**local),
+        "COTAF": cotaf(**local),
+        "BAAF": baaf(**local),
+        "COBAAF": cobaaf(**local),
+        "SCAFFOLD (noise-free)": scaffold(**local),
+    }
 
+
+def _over_the_air(steps: int) -> dict[str, Algorithm]:
+    return {name: _compared(steps)[name] for name in ("COTAF", "BAAF", "COBAAF")}
+
+
+def _regression(users: int):
+    return lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0)
+
+
+_AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
+_THRESHOLDS = (0.1, 0.3, 0.6)
+_CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        _regression("fig1", "synthetic regression, N = 20 users, K = 10 local steps", 20, 10),
-        _regression("fig2", "synthetic regression, N = 200 users, K = 10 local steps", 200, 10),
-        _regression("fig3", "synthetic regression, N = 20 users, K = 20 local steps", 20, 20),
+        *(
+            Experiment(
+                name,
+                f"synthetic regression, N = {users} users, K = {steps} local steps",
+                _regression(users),
+                _compared(steps),
+                {"": _AWGN},
+                _one_panel,
+            )
+            for name, users, steps in (("fig1", 20, 10), ("fig2", 200, 10), ("fig3", 20, 20))
+        ),
+        Experiment(
+            "fading",
+            "regression over Rayleigh fading, N = 20, K = 10",
+            _regression(20),
+            _over_the_air(10),
+            {"no fading": _AWGN}
+            | {f"threshold {t:g}": _AWGN.replace(fading=rayleigh(t, t)) for t in _THRESHOLDS},
+            _panel_for_each_algorithm,
+        ),
+        Experiment(
+            "csi",
+            "regression, Rayleigh fading, imperfect CSI, N = 20, K = 10",
+            _regression(20),
+            _over_the_air(10),
+            {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS},
+            _against_csi_error,
+        ),
     )
 }
-
-
-_STATIC = ("rules", "rounds", "every", "calibration_trials", "user_power", "chunk")
-_measure_all = jax.jit(measure_all, static_argnames=_STATIC)
-_run_all = jax.jit(run_all, static_argnames=_STATIC)
-
-
-def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Results:
-    """Run `experiment`; `report(what, trials)` hears how far it is.
-
-    The data come from a key of their own, so that they stay the same for other trials.
-    """
-    seed = checks.whole("seed", seed, 0)
-    trials = checks.whole("trials", experiment.trials, 1)
-    k_data, k_trials = jax.random.split(jax.random.key(seed))
-    task = experiment.task(k_data)
-    pieces = -(-trials // max(1, IN_FLIGHT // task.users))
-    size = -(-trials // pieces)
-    entered = [
-        entry.experiment(k_trials, algorithm, experiment.channel, task, experiment.rounds, size)
-        for algorithm in experiment.algorithms.values()
-    ]
-    arguments, options = entered[0]
-    algorithms = arguments["algorithms"] = tuple(each.pop("algorithm") for each, _ in entered)
-    options["chunk"] = max(1, min(each["chunk"] for _, each in entered) // len(entered))
-    options["rules"] = _rules(algorithms)
-    del arguments["plan"]
-
-    report("compiling", 0)
-    start = time.perf_counter()
-    calibration = {k: arguments[k] for k in ("key", "algorithms", "task", "initial")}
-    measure = _measure_all.lower(**calibration, **options).compile()
-    plans = jax.eval_shape(functools.partial(_measure_all, **options), **calibration)
-    simulate = _run_all.lower(**arguments, plans=plans, **options).compile()
-
-    ready = time.perf_counter()
-    report("calibrating", 0)
-    plans, done = measure(**calibration), []
-    for first in range(0, trials, size):
-        report("running", first)
-        arguments["trials"] = jnp.arange(first, first + size)
-        done.append(jax.device_get(simulate(**arguments, plans=plans)))
-    end = time.perf_counter()
-    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:trials], *done)
-    histories = dict(zip(experiment.algorithms, joined, strict=True))
-    return Results(experiment, seed, histories, ready - start, end - ready)
-
-
-def _rules(algorithms) -> tuple[int, ...]:
-    """A number for each algorithm's local rule: equal rules share one calibration."""
-    rules = []
-    for algorithm in algorithms:
-        leaves, structure = jax.tree.flatten(algorithm.local)
-        rules.append((structure, *map(float, leaves)))
-    distinct = list(dict.fromkeys(rules))
-    return tuple(map(distinct.index, rules))

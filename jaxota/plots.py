@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from jaxota import stats
 
@@ -36,36 +37,99 @@ def curves(
     The axis is logarithmic unless the metric is an accuracy. There, a band that reaches zero runs
     off the lower edge, and a small triangle on that edge marks where.
     """
+    return panels({"": histories}, metric, title, log)
+
+
+def panels(
+    groups: dict[str, dict], metric: str = "gap", title: str = "", log: bool | None = None
+) -> Figure:
+    """`curves`, once for each group of histories, side by side on one scale."""
     log = metric != "accuracy" if log is None else log
+    bands = {name: _bands(histories, metric) for name, histories in groups.items()}
+    every = [pair for group in bands.values() for pair in group.values()]
+    floor = _floor([band for _, band in every]) if log else -np.inf
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_width(len(groups)), 2.7), dpi=300, layout="constrained")
+        row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+        for axes, (name, group) in zip(row, bands.items(), strict=True):
+            for number, (label, (rounds, band)) in enumerate(group.items()):
+                _curve(axes, number, label, rounds, band, floor)
+            _finish(axes, "communication round $r$", name)
+            axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
+        _scale(row[0], metric, log, floor)
+        _entitle(figure, row, title)
+    return figure
+
+
+def finals(values, histories: dict[str, list], metric: str, label: str, title: str = "") -> Figure:
+    """The last score against a swept value: one curve a name, one history a value, with bands."""
+    log = metric != "accuracy"
+    columns = {
+        name: np.stack([np.asarray(getattr(run, metric))[:, -1] for run in runs], 1)
+        for name, runs in histories.items()
+    }
+    bands = {name: stats.interval(column) for name, column in columns.items()}
+    floor = _floor(list(bands.values())) if log else -np.inf
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_width(1), 2.7), dpi=300, layout="constrained")
+        axes = figure.add_subplot()
+        for number, (name, band) in enumerate(bands.items()):
+            _curve(axes, number, name, np.asarray(values), band, floor, every=1)
+        _finish(axes, label, "")
+        _scale(axes, metric, log, floor)
+        axes.set_ylabel(f"final {_LABELS.get(metric, metric)}")
+        _entitle(figure, [axes], title)
+    return figure
+
+
+def _width(columns: int) -> float:
+    """One column of a paper in inches, or all of both."""
+    return 3.5 if columns == 1 else 7.16
+
+
+def _bands(histories: dict, metric: str) -> dict:
+    """Of each history the rounds at which it was scored, and the interval there."""
     bands = {}
     for label, history in histories.items():
         values = getattr(history, metric, None)
-        if not isinstance(metric, str) or values is None or np.ndim(values) != 2:
+        if values is None or np.ndim(values) != 2:
             raise ValueError(
                 f"metric must be one that {label!r} has as [trial, evaluation], got {metric!r}"
             )
         bands[label] = history.every * (1 + np.arange(values.shape[1])), stats.interval(values)
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(3.5, 2.7), dpi=300, layout="constrained")
-        axes = figure.add_subplot()
-        floor = _floor(bands.values()) if log else -np.inf
-        for number, (label, (rounds, band)) in enumerate(bands.items()):
-            _curve(axes, number, label, rounds, band, floor)
-        if log:
-            axes.set_yscale("log")
-            axes.set_ylim(bottom=floor)
-        axes.set_xlabel("communication round $r$")
-        axes.set_ylabel(_LABELS.get(metric, metric))
-        axes.set_xlim(left=0, right=max(rounds[-1] for rounds, _ in bands.values()))
-        axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-        axes.legend(frameon=True, framealpha=0.9, borderpad=0.4, handlelength=3.2)
-        if title:
-            axes.set_title(title, fontsize=7)
-    return figure
+    return bands
 
 
-def _curve(axes, number, label, rounds, band, floor) -> None:
+def _finish(axes, label: str, name: str) -> None:
+    axes.set_xlabel(label)
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    if name:
+        axes.set_title(name, fontsize=8)
+
+
+def _scale(axes, metric: str, log: bool, floor: float) -> None:
+    axes.set_ylabel(_LABELS.get(metric, metric))
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=floor)
+        low, high = axes.get_ylim()
+        if high < 30 * low:  # so short an axis is read in plain numbers
+            for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+                axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
+
+
+def _entitle(figure, row, title: str) -> None:
+    """Title and legend: inside a single panel, around several."""
+    if len(row) == 1:
+        row[0].legend(frameon=True, framealpha=0.9, borderpad=0.4, handlelength=3.2)
+        row[0].set_title(title, fontsize=7)
+    else:
+        curves = row[0].get_legend_handles_labels()
+        figure.legend(*curves, loc="outside lower center", ncols=4, handlelength=3.2)
+        figure.suptitle(title, fontsize=8)
+
+
+def _curve(axes, number, label, rounds, band, floor, every=None) -> None:
     colour = _COLOURS[number % len(_COLOURS)]
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
@@ -75,7 +139,7 @@ def _curve(axes, number, label, rounds, band, floor) -> None:
         color=colour,
         linestyle=_DASHES[number % len(_DASHES)],
         marker=_MARKERS[number % len(_MARKERS)],
-        markevery=(number * len(rounds) // 50, max(1, len(rounds) // 8)),
+        markevery=every or (number * len(rounds) // 50, max(1, len(rounds) // 8)),
         label=label,
     )
     axes.fill_between(
@@ -87,17 +151,18 @@ def _curve(axes, number, label, rounds, band, floor) -> None:
         linewidth=0,
     )
     clipped = rounds[band.low < floor]
-    axes.plot(clipped, np.full(len(clipped), floor), "v", color=colour, clip_on=False, markersize=3)
+    if clipped.size:
+        edge = np.full(clipped.size, floor)
+        axes.plot(clipped, edge, "v", color=colour, clip_on=False, markersize=3, in_layout=False)
 
 
-def _floor(bands) -> float:
+def _floor(bands: list) -> float:
     """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
-    bands = list(bands)
-    means = np.concatenate([band.mean for _, band in bands])
-    lows = np.concatenate([band.low for _, band in bands])
-    positive = np.concatenate([means[means > 0], lows[lows > 0]])
-    if not positive.size:
+    means = np.concatenate([band.mean for band in bands])
+    lows = np.concatenate([band.low for band in bands])
+    means, lows = means[means > 0], lows[lows > 0]
+    if not means.size:
         return 1e-12
     # A band that barely clears zero must not stretch the axis over empty decades.
-    least = means[means > 0].min() if (means > 0).any() else positive.min()
-    return float(max(positive.min(), least / 10) / 1.5)
+    least = max(lows.min(initial=means.min()), means.min() / 10)
+    return float(min(least, means.min()) / 1.5)

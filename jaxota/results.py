@@ -8,29 +8,30 @@ import numpy as np
 from rich.table import Table
 
 import jaxota
-from jaxota import files, plots, stats
-from jaxota.experiments import Results
+from jaxota import files, stats
+from jaxota.compare import Results
 
 
 def table(results: Results) -> Table:
     """Algorithm, last score, power ratio, and the difference to the reference, trial by trial."""
-    metric, reference = results.experiment.metric, results.experiment.reference
+    experiment, several = results.experiment, len(results.experiment.channels) > 1
+    metric, reference = experiment.metric, experiment.reference
     grid = Table()
     grid.add_column("algorithm")
-    grid.add_column(f"final {metric}", justify="right")
-    grid.add_column("power ratio", justify="right")
-    grid.add_column(f"difference to {reference}", justify="right")
-    for label, history in results.histories.items():
-        last = stats.interval(_scores(history, metric))
-        difference = stats.paired(
-            _scores(history, metric), _scores(results.histories[reference], metric)
+    if several:
+        grid.add_column("setting")
+    for heading in (f"final {metric}", "power ratio", f"difference to {reference}"):
+        grid.add_column(heading, justify="right")
+    for (algorithm, setting), history in results.histories.items():
+        final, other = (
+            _scores(h, metric) for h in (history, results.histories[reference, setting])
         )
-        same = label == reference
         grid.add_row(
-            label,
-            _plus_minus(last),
+            algorithm,
+            *([setting] if several else []),
+            _plus_minus(stats.interval(final)),
             f"{_power_ratio(history).max():.3g}",
-            "–" if same else _plus_minus(difference, sign="+"),
+            "–" if algorithm == reference else _plus_minus(stats.paired(final, other), sign="+"),
         )
     return grid
 
@@ -42,12 +43,18 @@ def remarks(results: Results) -> list[str]:
         f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger "
         "block, mean over trials, largest of all rounds (up to 1 is within the budget)."
     ]
-    for label, history in results.histories.items():
+    if len(results.experiment.channels) > 1:
+        lines[0] += " Differences are to the same setting."
+    for (algorithm, setting), history in results.histories.items():
+        label = f"{algorithm}, {setting}" if setting else algorithm
         count = int(history.diverged.sum())
         if count:
             lines.append(
                 f"{label}: {count} of {trials} trials diverged, and are left out of the means."
             )
+        silent = np.mean(np.asarray(history.participants) == 0)
+        if silent > 0:
+            lines.append(f"{label}: nobody transmitted in {silent:.1%} of rounds.")
     if trials == 1:
         lines.append("One trial has no interval: ask for more with --trials.")
     return lines
@@ -57,7 +64,7 @@ def caption(results: Results) -> str:
     """What was run, with the SNR's convention."""
     experiment = results.experiment
     return (
-        f"{experiment.name}: {experiment.title}, {_snr(experiment.channel)}; "
+        f"{experiment.name}: {experiment.title}, {_snr(experiment)}; "
         f"{experiment.rounds} rounds, {experiment.trials} trials, seed {results.seed}"
     )
 
@@ -67,8 +74,8 @@ def save(results: Results, folder) -> list[Path]:
     experiment = results.experiment
     paths = [Path(folder) / f"{experiment.name}.{ending}" for ending in ("png", "csv", "nc")]
     with files.replacing(*paths) as (png, table_file, nc):
-        title = f"{experiment.title}\n{_snr(experiment.channel)}, {experiment.trials} trials"
-        plots.curves(results.histories, experiment.metric, title).savefig(png)
+        title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
+        experiment.draw(results, title).savefig(png)
         with open(table_file, "w", newline="", encoding="utf-8") as stream:
             csv.writer(stream).writerows(tidy(results))
         dataset(results).to_netcdf(nc, engine="h5netcdf")
@@ -76,12 +83,18 @@ def save(results: Results, folder) -> list[Path]:
 
 
 def tidy(results: Results):
-    """The rows of the CSV, header first.
+    """The rows of the CSV, header first; with several settings there is a column for them.
 
     The metric `diverged` counts the trials that are left out of the means of that algorithm.
     """
-    yield ["algorithm", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]
-    for label, history in results.histories.items():
+    several = len(results.experiment.channels) > 1
+    yield [
+        "algorithm",
+        *(["setting"] if several else []),
+        *("round", "metric", "mean", "ci_low", "ci_high", "power_ratio"),
+    ]
+    for (algorithm, setting), history in results.histories.items():
+        label = [algorithm, setting] if several else [algorithm]
         ratio = _power_ratio(history)[history.every - 1 :: history.every]
         rounds = history.every * (1 + np.arange(len(ratio)))
         for metric in ("gap", "loss", "accuracy"):
@@ -89,33 +102,44 @@ def tidy(results: Results):
                 continue
             band = stats.interval(_scores(history, metric, slice(None)))
             columns = (rounds, band.mean, band.low, band.high, ratio)
-            for r, mean, low, high, power in zip(*columns, strict=True):
-                yield [label, r, metric, *(f"{value:.9g}" for value in (mean, low, high, power))]
+            for r, *numbers in zip(*columns, strict=True):
+                yield [*label, r, metric, *(f"{value:.9g}" for value in numbers)]
         count = int(history.diverged.sum())
-        yield [label, rounds[-1], "diverged", count, count, count, f"{ratio[-1]:.9g}"]
+        yield [*label, rounds[-1], "diverged", count, count, count, f"{ratio[-1]:.9g}"]
 
 
 def dataset(results: Results):
-    """Everything, trial by trial, as one `xarray.Dataset` with a dimension `algorithm`."""
+    """Everything, trial by trial, as one `xarray.Dataset` with a dimension `algorithm`.
+
+    Several settings are a dimension, too.
+    """
     import xarray  # slow to import, needed here alone
 
+    def joined(parts: dict, name: str):
+        labels = xarray.DataArray(list(parts), dims=name, name=name)
+        return xarray.concat(list(parts.values()), dim=labels, data_vars="all", join="outer")
+
     experiment = results.experiment
-    labels = xarray.DataArray(list(results.histories), dims="algorithm", name="algorithm")
-    parts = [history.to_xarray() for history in results.histories.values()]
-    joined = xarray.concat(parts, dim=labels, data_vars="all", join="outer")
-    return joined.assign_attrs(
+    channel = next(iter(experiment.channels.values()))
+    whole = {}
+    for algorithm in experiment.algorithms:
+        settings = {s: results.histories[algorithm, s].to_xarray() for s in experiment.channels}
+        one = next(iter(settings.values()))
+        whole[algorithm] = one if len(settings) == 1 else joined(settings, "setting")
+    return joined(whole, "algorithm").assign_attrs(
         title=caption(results),
         experiment=experiment.name,
         seed=results.seed,
-        snr_db=float(experiment.channel.snr_db),
-        snr_per=experiment.channel.snr_per,
-        power=float(experiment.channel.power),
+        snr_db=float(channel.snr_db),
+        snr_per=channel.snr_per,
+        power=float(channel.power),
         jaxota=jaxota.__version__,
         jax=jax.__version__,
     )
 
 
-def _snr(channel) -> str:
+def _snr(experiment) -> str:
+    channel = next(iter(experiment.channels.values()))  # all settings have one SNR
     return f"SNR {float(channel.snr_db):g} dB per {channel.snr_per}"
 
 

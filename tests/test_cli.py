@@ -1,6 +1,7 @@
 """The command, as a person runs it."""
 
 import csv
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import cli, experiments
+from jaxota import cli, compare, experiments
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 
@@ -84,15 +85,43 @@ def test_numbers_are_those_of_simulate(small):
 def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
     small()
     whole = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(experiments, "IN_FLIGHT", 3 * 20)
+    monkeypatch.setattr(compare, "IN_FLIGHT", 3 * 20)
     small()
     pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)
 
 
-def test_divergence_is_said(small, capsys, monkeypatch):
-    import dataclasses
+@pytest.mark.parametrize("name", ["fading", "csi"])
+def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
+    settings = list(experiments.EXPERIMENTS[name].channels)
+    printed = capsys.readouterr().out
+    assert all(setting in printed for setting in settings)
+    data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
+    assert data.gap.dims == ("algorithm", "setting", "trial", "evaluation")
+    assert data.setting.values.tolist() == settings
+    with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["metric"] == "gap"]
+    assert len(rows) == 3 * len(settings) * 2
+    for row in rows:
+        of = data.sel(algorithm=row["algorithm"], setting=row["setting"])
+        mean = of.gap.sel(evaluation=int(row["round"])).mean()
+        assert float(row["mean"]) == pytest.approx(float(mean))
 
+
+def test_silence_is_said(small, capsys, monkeypatch):
+    """A threshold that no gain reaches: the table says that nobody transmitted."""
+    deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
+    changed = dataclasses.replace(experiments.EXPERIMENTS["fig1"], channels={"": deaf})
+    monkeypatch.setitem(experiments.EXPERIMENTS, "fig1", changed)
+    assert small() == 0
+    printed = capsys.readouterr().out
+    assert "COTAF: nobody transmitted in 100.0% of rounds" in printed
+    assert "SCAFFOLD (noise-free): nobody" not in printed
+
+
+def test_divergence_is_said(small, capsys, monkeypatch):
     experiment = experiments.EXPERIMENTS["fig1"]
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
     changed = dataclasses.replace(experiment, algorithms=wild)
@@ -108,7 +137,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["run", "fig9"], "unknown experiment 'fig9': choose from fig1, fig2, fig3"),
+        (["run", "fig9"], "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi"),
         (["run", "fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["run", "fig1", "--rounds", "-1"], "rounds must be a whole number ≥ 1, got -1"),
         (["run", "fig1", "--trials", "many"], "argument --trials: invalid int value: 'many'"),
@@ -133,7 +162,9 @@ def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path,
 def test_list_and_version(capsys):
     assert cli.main(["list"]) == 0
     printed = capsys.readouterr().out
-    assert [line.split()[0] for line in printed.splitlines()] == ["fig1", "fig2", "fig3"]
+    assert [line.split()[0] for line in printed.splitlines()] == [
+        "fig1", "fig2", "fig3", "fading", "csi"
+    ]  # fmt: skip
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])
     assert stopped.value.code == 0

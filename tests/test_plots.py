@@ -37,6 +37,23 @@ def test_bands_that_reach_zero_are_cut_visibly(history):
     assert path[:, 1].min() == pytest.approx(bottom)
 
 
+def test_panels_share_a_scale_and_a_legend(history):
+    groups = {"A": {"x": history, "y": history}, "B": {"x": history.replace(gap=9 * history.gap)}}
+    figure = plots.panels(groups, title="T")
+    assert [axes.get_title() for axes in figure.axes] == ["A", "B"]
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["x", "y"]
+
+
+def test_finals_show_the_last_score_against_a_value(history):
+    runs = [history, history.replace(gap=2 * history.gap)]
+    axes = plots.finals([0.0, 0.5], {"A": runs}, "gap", "error").axes[0]
+    last = np.mean(history.gap[:, -1])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [last, 2 * last], rtol=1e-5)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0.0, 0.5])
+    assert axes.get_xlabel() == "error" and axes.get_ylabel().startswith("final")
+
+
 def test_diverged_trials_are_named_in_the_legend(history):
     gap = np.array(history.gap)
     gap[0, 1] = np.nan
