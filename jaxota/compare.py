@@ -58,8 +58,8 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     report("compiling", 0)
     start = time.perf_counter()
     calibration = {k: arguments[k] for k in ("key", "algorithms", "task", "initial")}
-    measure = _measure_all.lower(**calibration, **options).compile()
-    plans = jax.eval_shape(functools.partial(_measure_all, **options), **calibration)
+    lowered = _measure_all.lower(**calibration, **options)
+    measure, plans = lowered.compile(), lowered.out_info
     kinds = _kinds(channels)
     programs = [
         _run_settings.lower(kind, plans=plans, **arguments, **options).compile()
@@ -91,6 +91,9 @@ _measure_all = jax.jit(measure_all, static_argnames=_STATIC)
 @functools.partial(jax.jit, static_argnames=_STATIC)
 def _run_settings(channels, **arguments):
     """Every algorithm over each of the stacked channels: a tuple of `History`, [setting, …]."""
+    if len(channels.snr_db) == 1:  # spare the tracing of an axis that is not one
+        only = jax.tree.map(lambda x: x[0], channels)
+        return jax.tree.map(lambda x: x[None], run_all(channel=only, **arguments))
     return jax.vmap(lambda channel: run_all(channel=channel, **arguments))(channels)
 
 
