@@ -1,7 +1,5 @@
 """What every algorithm over every channel owes: one contract, tested for all of them."""
 
-import importlib
-
 import jax
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ from jax import export
 
 import jaxota as jo
 from jaxota import entry
+from jaxota.simulate import run
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 ALGORITHMS = {
@@ -36,52 +35,59 @@ CHANNELS = {
     "participants": jo.Channel(participants=2),
 }
 ROUNDS, TRIALS = 3, 2
-each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 each_channel = pytest.mark.parametrize("channel", CHANNELS.values(), ids=CHANNELS)
 
 
-@pytest.fixture(scope="module")
-def plan(task):
-    return jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, ROUNDS, 3)
+def _program(channel, task):
+    """All algorithms over one channel as one program, each with its own calibration."""
+    entered = [
+        entry.experiment(jax.random.key(0), a, channel, task, ROUNDS, TRIALS, calibration_trials=3)
+        for a in ALGORITHMS.values()
+    ]
+    arguments = [arguments for arguments, _ in entered]
+    options = entered[0][1]
+
+    def program(arguments):
+        return {
+            name: run(**each, **options) for name, each in zip(ALGORITHMS, arguments, strict=True)
+        }
+
+    return jax.jit(program), arguments
 
 
-@each_algorithm
 @each_channel
-def test_runs_repeatably_with_every_field_in_its_shape(task, plan, algorithm, channel):
-    history, again = (
-        jo.simulate(jax.random.key(0), algorithm, channel, task, ROUNDS, TRIALS, plan=plan)
-        for _ in range(2)
-    )
-    controlled = algorithm.local.controlled
-    for name in ("loss", "gap", "power", "error", "participants"):
-        assert getattr(history, name).shape == (TRIALS, ROUNDS), name
-    for name in ("control_power", "control_error"):
-        value = getattr(history, name)
-        assert value.shape == (TRIALS, ROUNDS) if controlled else value == (), name
-    assert history.accuracy == () and history.user_power == ()
-    assert history.model.shape == history.average.shape == (TRIALS, task.dim)
-    for first, second in zip(jax.tree.leaves(history), jax.tree.leaves(again), strict=True):
-        assert np.isfinite(first).all() and first.dtype == np.float32
-        np.testing.assert_array_equal(first, second)
-    assert (history.participants <= task.users).all()
-    assert (history.gap >= 0).all()
-    data = history.to_xarray()
-    assert set(data.gap.dims) == {"trial", "evaluation"}
-    assert set(data.data_vars) == {
-        name for name in vars(history) if not isinstance(getattr(history, name), tuple | dict | int)
-    }
+def test_every_algorithm_runs_repeatably_with_every_field_in_its_shape(task, channel):
+    program, arguments = _program(channel, task)
+    histories, again = program(arguments), program(arguments)
+    for name, history in histories.items():
+        controlled = ALGORITHMS[name].local.controlled
+        for field in ("loss", "gap", "power", "error", "participants"):
+            assert getattr(history, field).shape == (TRIALS, ROUNDS), (name, field)
+        for field in ("control_power", "control_error"):
+            value = getattr(history, field)
+            assert value.shape == (TRIALS, ROUNDS) if controlled else value == (), (name, field)
+        assert history.accuracy == () and history.user_power == ()
+        assert history.model.shape == history.average.shape == (TRIALS, task.dim)
+        leaves = jax.tree.leaves(history), jax.tree.leaves(again[name])
+        for first, second in zip(*leaves, strict=True):
+            assert np.isfinite(first).all() and first.dtype == np.float32
+            np.testing.assert_array_equal(first, second)
+        assert (history.participants <= task.users).all() and (history.gap >= 0).all()
+        data = history.to_xarray()
+        assert set(data.gap.dims) == {"trial", "evaluation"}
+        assert set(data.data_vars) == {
+            field
+            for field in vars(history)
+            if not isinstance(getattr(history, field), tuple | dict | int)
+        }
 
 
-@each_algorithm
 @each_channel
-def test_exports_for_cpu_cuda_and_tpu(algorithm, channel):
+def test_every_algorithm_exports_for_cpu_cuda_and_tpu(channel):
     """Calibration and run together, data drawn inside: nothing that one platform lacks, and no
     call back to Python."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), 4, 5, 2)
-    arguments, options = entry.experiment(
-        jax.random.key(0), algorithm, channel, task, ROUNDS, TRIALS, calibration_trials=3
-    )
-    program = importlib.import_module("jaxota.simulate")._program
-    exported = export.export(program, platforms=("cpu", "cuda", "tpu"))(**arguments, **options)
+    program, arguments = _program(channel, task)
+    exported = export.export(program, platforms=("cpu", "cuda", "tpu"))(arguments)
     assert set(exported.platforms) == {"cpu", "cuda", "tpu"}
     assert "callback" not in exported.mlir_module()
