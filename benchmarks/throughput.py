@@ -15,6 +15,7 @@ import time
 
 import jax
 import numpy as np
+import psutil
 
 import jaxota as jo
 
@@ -98,6 +99,8 @@ def main():
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
           f"jax {jax.__version__} on {jax.devices()[0].platform}, {trials} trials, "
           f"median of {options.repeats}")  # fmt: skip
+    memory = psutil.Process().memory_info().rss / 2**20
+    print(f"{memory:.0f} MiB in use")
     print(f"{'jaxota, first call':28}{first:10.2f} s, compiling included")
     rates = {
         "jaxota": steps / jaxota_run,

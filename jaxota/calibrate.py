@@ -21,10 +21,10 @@ def calibrate(key, algorithm, task, rounds: int, trials: int = 100, initial=None
     """
     arguments, options = entry.calibration(key, algorithm, task, rounds, trials, initial)
     entry.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
-    return _program(**arguments, **options)
+    return _program(options, **arguments)
 
 
-def measure(key, algorithm, task, initial, *, rounds, trials, chunk) -> Plan:
+def measure(options: entry.Options, key, algorithm, task, initial) -> Plan:
     """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V."""
     key = jax.random.fold_in(key, _CALIBRATION)
     algorithms = (Algorithm(algorithm.local, ErrorFree(), Identity()),)
@@ -36,9 +36,12 @@ def measure(key, algorithm, task, initial, *, rounds, trials, chunk) -> Plan:
     def trial(t):
         start = initial if isinstance(initial, tuple) else initial[t % len(initial)]
         problem = task.problem(t).head()
-        return one_trial(key, t, algorithms, Ideal(), problem, ((),), start, rounds, reveal)[1][0]
+        _, seen = one_trial(
+            key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal
+        )
+        return seen[0]
 
-    model, control = in_chunks(trial, jnp.arange(trials), chunk)
+    model, control = in_chunks(trial, jnp.arange(options.calibration_trials), options.chunk)
     energy, mean, var, average_mean, average_var = _pool(*model)
     plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
     if not algorithm.local.controlled:
@@ -53,7 +56,7 @@ def measure(key, algorithm, task, initial, *, rounds, trials, chunk) -> Plan:
     )
 
 
-_program = jax.jit(measure, static_argnames=("rounds", "trials", "chunk"))
+_program = jax.jit(measure, static_argnames="options")
 
 
 def _moments(values, origin):

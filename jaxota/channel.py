@@ -76,16 +76,16 @@ class Channel:
         are heard if they are chosen and both their gains (without controls, the model block's)
         look strong enough to them.
         """
-        gains = estimates = jnp.ones((2, users))
+        gains = estimates = jnp.ones((2, users), "float32")
         heard = jnp.ones(users, bool)
         if not isinstance(self.fading, Still):
-            mean = jnp.ones(users) if isinstance(self.gains, tuple) else self.gains
+            mean = jnp.ones(users, "float32") if isinstance(self.gains, tuple) else self.gains
             gains, estimates, memory = self.fading.draw(keys[:2], jnp.sqrt(mean), memory)
             heard = jnp.abs(estimates[0]) > self.fading.threshold
             if controlled:
                 heard &= jnp.abs(estimates[1]) > self.fading.control_threshold
         if not isinstance(self.participants, tuple):
-            order = jnp.argsort(jax.random.uniform(keys[2], (users,)))
+            order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
             heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
         floors = self.fading.threshold, self.fading.control_threshold
         return *map(_link, (heard, heard), gains, estimates, floors), memory
@@ -104,7 +104,7 @@ class Ideal:
         return ()
 
     def links(self, keys, memory, users: int, controlled: bool):
-        ones = jnp.ones(users)
+        ones = jnp.ones(users, "float32")
         link = Link(ones, ones, ones, jnp.float32(1.0))
         return link, link, memory
 
@@ -133,7 +133,7 @@ def superpose(key, block: Block, energy: Array, noise: Array, link: Link):
         # Roots before the product: ν itself may overflow where its root does not.
         deviation = jnp.where(noise > 0, jnp.sqrt(noise / block.power) * jnp.sqrt(energy), 0.0)
         deviation /= link.count * link.floor
-        received += deviation * jax.random.normal(key, received.shape)
+        received += deviation * jax.random.normal(key, received.shape, "float32")
     spent = link.heard * link.amplification * jnp.sum(block.values**2, -1)
     return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
 

@@ -21,7 +21,7 @@ def prepared(part, name: str):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
             changes[field.name] = _static(path, value, **field.metadata)
-        elif dataclasses.is_dataclass(value):
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
             raise ValueError(
@@ -62,14 +62,14 @@ def whole(name: str, value, at_least: int) -> int:
     return int(value)
 
 
-def key(value):
-    """A typed random key, from one of either kind."""
+def key(path: str, value, axes: int = 0):
+    """A typed random key, or an array of keys with up to so many axes, from either kind."""
     if isinstance(value, (jax.Array, np.ndarray)):
-        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if value.dtype == jnp.uint32 and value.shape[-1:] == (2,):
+            value = jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.ndim <= axes:
             return value
-        if value.dtype == jnp.uint32 and value.shape == (2,):
-            return jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
-    raise ValueError(f"key must be a random key such as jax.random.key(0), got {shown(value)}")
+    raise ValueError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
 def _static(path, value, at_least=None, one_of=None, **_):
@@ -85,7 +85,7 @@ def _static(path, value, at_least=None, one_of=None, **_):
 
 def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     if dtype == "key":
-        return key(value)
+        return key(path, value, axes=1)
     try:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError):
@@ -98,9 +98,10 @@ def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     if isinstance(array, jax.core.Tracer):
         return array
     if dtype == "int32":
-        host = np.asarray(value, np.float64)
-        if (host != array).any():
-            raise ValueError(f"{path} must be whole, got {host[host != array].flat[0]:g}")
+        given, whole_ones = np.asarray(value, np.float64), np.asarray(array)
+        if (given != whole_ones).any():
+            bad = given[given != whole_ones].flat[0]
+            raise ValueError(f"{path} must be whole, got {bad:g}")
         return array
     host = np.asarray(array)
     allowed, good = [], ~np.isnan(host)

@@ -116,10 +116,12 @@ def _experiment(arguments):
 
 
 def _writable(folder: Path) -> None:
-    """Make `folder`, and fail now rather than after the work if nothing can be written there."""
+    """Fail now rather than after the work if nothing can be written to `folder`; make nothing."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise ValueError(

@@ -23,6 +23,7 @@ class Results:
     experiment: Experiment
     seed: int
     histories: dict[tuple[str, str], History]  # by (algorithm, setting)
+    uncalibrated: set[str]  # algorithms whose calibration diverged
     compile_seconds: float
     run_seconds: float
 
@@ -35,6 +36,8 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     channel touches, is a program before them.
     """
     seed = checks.whole("seed", seed, 0)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be < 2**32, got {seed}")
     trials = checks.whole("trials", experiment.trials, 1)
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     task = experiment.task(k_data)
@@ -49,52 +52,55 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     arguments, options = entered[0]
     channels = [each["channel"] for each, _ in entered[:settings]]
     algorithms = tuple(each["algorithm"] for each, _ in entered[::settings])
-    for name in ("algorithm", "channel", "plan"):
-        del arguments[name]
-    arguments["algorithms"] = algorithms
-    options["chunk"] = max(1, min(each["chunk"] for _, each in entered) // len(entered))
-    options["rules"] = _rules(algorithms)
+    options = options._replace(chunk=max(1, min(o.chunk for _, o in entered) // len(entered)))
+    rules, kinds = _rules(algorithms), _kinds(channels)
+    common = {"key": k_trials, "algorithms": algorithms, "task": arguments["task"]}
 
     report("compiling", 0)
     start = time.perf_counter()
-    calibration = {k: arguments[k] for k in ("key", "algorithms", "task", "initial")}
-    lowered = _measure_all.lower(**calibration, **options)
+    lowered = _measure_all.lower(options, rules, **common)
     measure, plans = lowered.compile(), lowered.out_info
-    kinds = _kinds(channels)
+    numbers = arguments["trials"]
     programs = [
-        _run_settings.lower(kind, plans=plans, **arguments, **options).compile()
+        _run_settings.lower(options, rules, kind, trials=numbers, plans=plans, **common).compile()
         for _, kind in kinds
     ]
 
     ready = time.perf_counter()
     report("calibrating", 0)
-    plans, done = measure(**calibration), []
+    plans, done = measure(**common), []
     for first in range(0, trials, size):
         report("running", first)
-        arguments["trials"] = jnp.arange(first, first + size)
+        numbers = jnp.arange(first, first + size)
         done.append(
             [
-                jax.device_get(program(kind, plans=plans, **arguments))
+                jax.device_get(program(kind, trials=numbers, plans=plans, **common))
                 for program, (_, kind) in zip(programs, kinds, strict=True)
             ]
         )
     end = time.perf_counter()
     joined = jax.tree.map(lambda *parts: np.concatenate(parts, 1)[:, :trials], *done)
     histories = _by_label(experiment, kinds, joined)
-    return Results(experiment, seed, histories, ready - start, end - ready)
+    sound = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
+    adrift = {
+        label
+        for label, algorithm, rule in zip(experiment.algorithms, algorithms, rules, strict=True)
+        if algorithm.needs_plan and not sound[rule]
+    }
+    return Results(experiment, seed, histories, adrift, ready - start, end - ready)
 
 
-_STATIC = ("rules", "rounds", "every", "calibration_trials", "user_power", "chunk")
-_measure_all = jax.jit(measure_all, static_argnames=_STATIC)
+_measure_all = jax.jit(measure_all, static_argnames=("options", "rules"))
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
-def _run_settings(channels, **arguments):
+@functools.partial(jax.jit, static_argnames=("options", "rules"))
+def _run_settings(options, rules, channels, **arguments):
     """Every algorithm over each of the stacked channels: a tuple of `History`, [setting, …]."""
+    run = functools.partial(run_all, options, rules, initial=(), **arguments)
     if len(channels.snr_db) == 1:  # spare the tracing of an axis that is not one
         only = jax.tree.map(lambda x: x[0], channels)
-        return jax.tree.map(lambda x: x[None], run_all(channel=only, **arguments))
-    return jax.vmap(lambda channel: run_all(channel=channel, **arguments))(channels)
+        return jax.tree.map(lambda x: x[None], run(channel=only))
+    return jax.vmap(lambda channel: run(channel=channel))(channels)
 
 
 def _kinds(channels) -> list:

@@ -1,16 +1,30 @@
 """The door of `simulate`, `sweep` and `calibrate`: arguments are checked, cast and sized here."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from jaxota import checks
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel, Still
 from jaxota.estimate import PooledMMSE
+from jaxota.fading import Fading
 from jaxota.types import Plan
 
 MEMORY = 2**30  # bytes of working memory that the trials in flight may take
+
+
+class Options(NamedTuple):
+    """What shapes a program: new values are a new program."""
+
+    rounds: int
+    every: int
+    calibration_trials: int
+    user_power: bool
+    chunk: int  # trials in flight at once
 
 
 def experiment(
@@ -25,15 +39,16 @@ def experiment(
     every=1,
     calibration_trials=100,
     user_power=False,
-):
+) -> tuple[dict, Options]:
     """Arguments (traced) and options (static) of the program for one experiment."""
     algorithm, task = _algorithm(algorithm), _task(task)
     rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
     every = checks.whole("every", every, 1)
     if every > rounds:
         raise ValueError(f"every must be ≤ rounds = {rounds}, got {every}")
+    calibration_trials = checks.whole("calibration_trials", calibration_trials, 1)
     arguments = {
-        "key": checks.key(key),
+        "key": checks.key("key", key),
         "trials": jnp.arange(trials),
         "algorithm": algorithm,
         "channel": _channel(channel, task),
@@ -41,31 +56,21 @@ def experiment(
         "plan": _plan(plan, algorithm, task, rounds),
         "initial": _initial(initial, trials, task),
     }
-    options = {
-        "rounds": rounds,
-        "every": every,
-        "calibration_trials": checks.whole("calibration_trials", calibration_trials, 1),
-        "user_power": bool(user_power),
-        "chunk": chunk(algorithm, task),
-    }
-    return arguments, options
+    size = chunk(algorithm, task)
+    return arguments, Options(rounds, every, calibration_trials, bool(user_power), size)
 
 
-def calibration(key, algorithm, task, rounds, trials=100, initial=None):
+def calibration(key, algorithm, task, rounds, trials, initial) -> tuple[dict, Options]:
     """Arguments and options of the program that measures a plan."""
     algorithm, task = _algorithm(algorithm), _task(task)
+    rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
     arguments = {
-        "key": checks.key(key),
+        "key": checks.key("key", key),
         "algorithm": algorithm,
         "task": task,
         "initial": _initial(initial, None, task),
     }
-    options = {
-        "rounds": checks.whole("rounds", rounds, 1),
-        "trials": checks.whole("trials", trials, 1),
-        "chunk": chunk(algorithm, task),
-    }
-    return arguments, options
+    return arguments, Options(rounds, 1, trials, False, chunk(algorithm, task))
 
 
 def chunk(algorithm: Algorithm, task, settings: int = 1) -> int:
@@ -91,7 +96,21 @@ def _algorithm(algorithm) -> Algorithm:
             f"algorithm must be one such as jo.cobaaf(...), got {checks.shown(algorithm)}"
         )
     algorithm = checks.prepared(algorithm, "algorithm")
+    for name, method, like in (
+        ("precode", "energy", "jo.Online()"),
+        ("estimate", "__call__", "jo.MMSE()"),
+    ):
+        value = getattr(algorithm, name)
+        if not hasattr(value, method):
+            raise ValueError(
+                f"algorithm.{name} must be one such as {like}, got {checks.shown(value)}"
+            )
     local = algorithm.local
+    if not isinstance(local.optimizer, optax.GradientTransformation):
+        raise ValueError(
+            "algorithm.local.optimizer must be an optax transformation such as "
+            f"optax.scale_by_adam(), got {checks.shown(local.optimizer)}"
+        )
     draws_control = local.controlled and (local.control_option == 1 or local.warm_start)
     if local.controlled and local.control_batch is not None and not draws_control:
         raise ValueError(
@@ -105,6 +124,10 @@ def _channel(channel, task) -> Channel:
     if not isinstance(channel, Channel):
         raise ValueError(f"channel must be a jo.Channel(...), got {checks.shown(channel)}")
     channel = checks.prepared(channel, "channel")
+    if not isinstance(channel.fading, Fading | Still):
+        raise ValueError(
+            f"channel.fading must be one such as jo.rayleigh(), got {checks.shown(channel.fading)}"
+        )
     if not isinstance(channel.gains, tuple):
         if isinstance(channel.fading, Still):
             raise ValueError("channel.gains need channel.fading, such as jo.rayleigh()")
@@ -139,14 +162,18 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a jo.Plan, got {checks.shown(plan)}")
     controlled, pooled = algorithm.local.controlled, isinstance(algorithm.estimate, PooledMMSE)
-    needed = {"update_energy": True, "model_mean": True, "model_var": True}
-    needed |= dict.fromkeys(("control_energy", "control_mean", "control_var"), controlled)
-    needed |= dict.fromkeys(("average_mean", "average_var"), pooled)
-    needed |= dict.fromkeys(("average_control_mean", "average_control_var"), pooled and controlled)
-    plan = checks.prepared(
-        plan.replace(**{name: () for name, used in needed.items() if not used}), "plan"
-    )
-    for name in (name for name, used in needed.items() if used):
+    needed = ["update_energy", "model_mean", "model_var"]
+    needed += ["average_mean", "average_var"] if pooled else []
+    if controlled:
+        needed += ["control_energy", "control_mean", "control_var"]
+        needed += ["average_control_mean", "average_control_var"] if pooled else []
+    else:
+        plan = plan.replace(**{name: () for name in vars(plan) if "control" in name})
+    for name, value in vars(plan).items():
+        if np.size(value) and not isinstance(value, jax.core.Tracer) and np.isnan(value).any():
+            raise ValueError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
+    plan = checks.prepared(plan, "plan")
+    for name in needed:
         value = getattr(plan, name)
         if isinstance(value, tuple):
             raise ValueError(f"plan.{name} must be given for this algorithm: calibrate with it")
@@ -167,7 +194,10 @@ def _initial(initial, trials, task):
     """Models to start from [trial, d], or ()."""
     if initial is None:
         return ()
-    initial = jnp.asarray(initial, "float32")
+    try:
+        initial = jnp.asarray(initial, "float32")
+    except (TypeError, ValueError):
+        raise ValueError(f"initial must be an array, got {checks.shown(initial)}") from None
     rows = len(initial) if trials is None and initial.ndim else trials
     if initial.shape != (rows, task.dim) or not rows:
         raise ValueError(

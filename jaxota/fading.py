@@ -7,6 +7,7 @@ invert it and transmit, the paper's section IV-D.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxota.types import Array, part, traced
 
@@ -19,7 +20,7 @@ class Rayleigh:
 
     def start(self, key, users: int) -> Array:
         """The scattered component before round 1 [block, user], stationary."""
-        return _circular(jax.random.normal(key, (2, 2, users)))
+        return _circular(jax.random.normal(key, (2, 2, users), "float32"))
 
     def draw(self, key, fresh: Array, memory: Array):
         """This round's gains [block, user] and what the next round remembers."""
@@ -53,7 +54,7 @@ class Nakagami:
         return ()
 
     def draw(self, key, fresh: Array, memory):
-        power = jax.random.gamma(key, self.m, fresh.shape) / self.m
+        power = jax.random.gamma(key, self.m, fresh.shape, "float32") / self.m
         return jnp.sqrt(power) * fresh / jnp.abs(fresh), ()
 
 
@@ -72,7 +73,7 @@ class Fading:
     def draw(self, keys, amplitudes: Array, memory):
         """True and estimated gains [block, user] of a round, scaled by `amplitudes` [user]."""
         k_normal, k_law = keys
-        fresh = jax.random.normal(k_normal, (4, 2, amplitudes.size))
+        fresh = jax.random.normal(k_normal, (4, 2, amplitudes.size), "float32")
         gains, memory = self.law.draw(k_law, _circular(fresh[:2]), memory)
         gains = amplitudes[None] * gains
         return gains, gains + jnp.sqrt(self.csi_error) * _circular(fresh[2:]), memory
@@ -92,11 +93,11 @@ def rician(
 
 def nakagami(m, threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0) -> Fading:
     """Nakagami-m fading: m = 1 is Rayleigh. It has no correlation between rounds."""
-    if not isinstance(correlation, (int, float)) or correlation != 0:
+    if np.any(np.asarray(correlation) != 0):
         raise ValueError(f"correlation must be 0 with Nakagami fading, got {correlation!r}")
     return Fading(Nakagami(m), threshold, control_threshold, csi_error)
 
 
 def _circular(normal: Array) -> Array:
     """Standard normals [2, …] → circular complex Gaussians of variance 1 […]."""
-    return jax.lax.complex(normal[0], normal[1]) / jnp.sqrt(2.0)
+    return jax.lax.complex(normal[0], normal[1]) / jnp.sqrt(jnp.float32(2.0))

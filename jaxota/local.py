@@ -14,7 +14,11 @@ from jaxota.types import Array, State, part, static, traced
 
 @part
 class SGD:
-    """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update."""
+    """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update.
+
+    `optimizer` is an optax transformation of u before the factor η, its memory fresh each round:
+    `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
+    """
 
     step_size: Array = traced(above=0.0)
     steps: int = static(at_least=1)
@@ -56,7 +60,8 @@ class Controlled:
     def start(self, key, problem, model):
         """The controls before round 1: ĉ [d] and c_i [user, d]."""
         if not self.warm_start:
-            return jnp.zeros(problem.dim), jnp.zeros((problem.users, problem.dim))
+            zeros = jnp.zeros((problem.users, problem.dim), "float32")
+            return zeros[0], zeros
         controls = self._gradients(key, problem, model)
         return controls.mean(0), controls
 

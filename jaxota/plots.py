@@ -64,11 +64,7 @@ def panels(
 def finals(values, histories: dict[str, list], metric: str, label: str, title: str = "") -> Figure:
     """The last score against a swept value: one curve a name, one history a value, with bands."""
     log = metric != "accuracy"
-    columns = {
-        name: np.stack([np.asarray(getattr(run, metric))[:, -1] for run in runs], 1)
-        for name, runs in histories.items()
-    }
-    bands = {name: stats.interval(column) for name, column in columns.items()}
+    bands = {name: _lasts(runs, metric) for name, runs in histories.items()}
     floor = _floor(list(bands.values())) if log else -np.inf
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(_width(1), 2.7), dpi=300, layout="constrained")
@@ -98,6 +94,13 @@ def _bands(histories: dict, metric: str) -> dict:
             )
         bands[label] = history.every * (1 + np.arange(values.shape[1])), stats.interval(values)
     return bands
+
+
+def _lasts(histories: list, metric: str) -> stats.Interval:
+    """The intervals of the last scores, one a history, side by side."""
+    each = [stats.interval(np.asarray(getattr(h, metric))[:, -1]) for h in histories]
+    mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
+    return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))
 
 
 def _finish(axes, label: str, name: str) -> None:

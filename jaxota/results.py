@@ -31,7 +31,7 @@ def table(results: Results) -> Table:
             *([setting] if several else []),
             _plus_minus(stats.interval(final)),
             f"{_power_ratio(history).max():.3g}",
-            "–" if algorithm == reference else _plus_minus(stats.paired(final, other), sign="+"),
+            "–" if algorithm == reference else _plus_minus(stats.paired(final, other), "no pairs"),
         )
     return grid
 
@@ -45,6 +45,8 @@ def remarks(results: Results) -> list[str]:
     ]
     if len(results.experiment.channels) > 1:
         lines[0] += " Differences are to the same setting."
+    for label in sorted(results.uncalibrated):
+        lines.append(f"{label}: its calibration diverged, and every trial with it.")
     for (algorithm, setting), history in results.histories.items():
         label = f"{algorithm}, {setting}" if setting else algorithm
         count = int(history.diverged.sum())
@@ -73,6 +75,7 @@ def save(results: Results, folder) -> list[Path]:
     """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
     experiment = results.experiment
     paths = [Path(folder) / f"{experiment.name}.{ending}" for ending in ("png", "csv", "nc")]
+    Path(folder).mkdir(parents=True, exist_ok=True)
     with files.replacing(*paths) as (png, table_file, nc):
         title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
         experiment.draw(results, title).savefig(png)
@@ -159,9 +162,12 @@ def _power_ratio(history) -> np.ndarray:
     return kept.mean(0) if len(kept) else np.full(power.shape[1], np.nan)
 
 
-def _plus_minus(value: stats.Interval, sign: str = "") -> str:
+def _plus_minus(value: stats.Interval, nothing: str = "") -> str:
+    """Mean ± half width in as many digits as the latter supports; a difference has `nothing` to
+    say where no trial is left, and a sign."""
+    sign = "+" if nothing else ""
     if not value.used:
-        return "all diverged"
+        return nothing or "all diverged"
     if value.used == 1:
         return f"{value.mean:{sign}.4g}"
     digits = max(0, 1 - int(np.floor(np.log10(value.half_width)))) if value.half_width > 0 else 3

@@ -25,7 +25,8 @@ def simulate(
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
 
     plan: what calibration would yield; by default it is measured, inside the same program.
-    initial: [trial, d] models to start from; by default the task draws them.
+    initial: [trial, d] models to start from; by default the task draws them, as calibration does:
+        to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
     every: the task is scored after rounds every, 2·every, …
     user_power: also keep every user's power ratio, [trial, round, user].
     """
@@ -43,18 +44,18 @@ def simulate(
         user_power,
     )
     entry.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
-    return _program(**arguments, **options)
+    return _program(options, **arguments)
 
 
-def run(key, trials, algorithm, channel, task, plan, initial, **options) -> History:
+def run(options: entry.Options, key, trials, algorithm, channel, task, plan, initial) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
-    options["rules"], plans = (0,), (plan,)
+    plans, algorithms, rules = (plan,), (algorithm,), (0,)
     if isinstance(plan, tuple):
-        plans = measure_all(key, (algorithm,), task, initial, **options)
-    return run_all(key, trials, (algorithm,), channel, task, plans, initial, **options)[0]
+        plans = measure_all(options, rules, key, algorithms, task)
+    return run_all(options, rules, key, trials, algorithms, channel, task, plans, initial)[0]
 
 
-def measure_all(key, algorithms, task, initial, *, rules, rounds, calibration_trials, chunk, **_):
+def measure_all(options: entry.Options, rules, key, algorithms, task) -> tuple:
     """To be compiled: a plan for each of the local `rules`, `()` where no algorithm needs it.
 
     `rules` numbers each algorithm's local rule; equal rules share a plan.
@@ -62,28 +63,15 @@ def measure_all(key, algorithms, task, initial, *, rules, rounds, calibration_tr
     plans = [()] * (1 + max(rules))
     for algorithm, rule in zip(algorithms, rules, strict=True):
         if algorithm.needs_plan and not plans[rule]:
-            options = {"rounds": rounds, "trials": calibration_trials, "chunk": chunk}
-            plans[rule] = measure(key, algorithm, task, initial, **options)
+            plans[rule] = measure(options, key, algorithm, task, initial=())
     return tuple(plans)
 
 
 def run_all(
-    key,
-    trials,
-    algorithms,
-    channel,
-    task,
-    plans,
-    initial,
-    *,
-    rules,
-    rounds,
-    every,
-    user_power,
-    chunk,
-    **_,
-):
-    """To be compiled: several algorithms side by side; a tuple of `History`."""
+    options: entry.Options, rules, key, trials, algorithms, channel, task, plans, initial
+) -> tuple[History, ...]:
+    """To be compiled: several algorithms side by side, each with its rule's plan."""
+    every, user_power = options.every, options.user_power
     moments = tuple(
         _rows(algorithm, plans[rule]) for algorithm, rule in zip(algorithms, rules, strict=True)
     )
@@ -100,14 +88,15 @@ def run_all(
             return score, peak, (info.error, info.control_error), info.participants, users
 
         start = initial if isinstance(initial, tuple) else initial[t]
-        return one_trial(key, t, algorithms, channel, problem, moments, start, rounds, reveal)
+        return one_trial(
+            key, t, algorithms, channel, problem, moments, start, options.rounds, reveal
+        )
 
-    states, seen = in_chunks(trial, trials, chunk)
+    states, seen = in_chunks(trial, trials, options.chunk)
     return tuple(_history(state, *s, every) for state, s in zip(states, seen, strict=True))
 
 
-_STATIC = ("rounds", "every", "calibration_trials", "user_power", "chunk")
-_program = jax.jit(run, static_argnames=_STATIC)
+_program = jax.jit(run, static_argnames="options")
 
 
 def _rows(algorithm, plan):

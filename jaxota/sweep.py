@@ -6,7 +6,7 @@ import jax
 
 from jaxota import checks, entry
 from jaxota.simulate import run
-from jaxota.types import History, Plan
+from jaxota.types import DIMENSIONS, History, Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
 
@@ -49,27 +49,16 @@ def sweep(
         extra |= checks.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
-    options["chunk"] = entry.chunk(parts["algorithm"], parts["task"], count)
+    options = options._replace(chunk=entry.chunk(parts["algorithm"], parts["task"], count))
     axes = tuple(0 if axes else None for axes in extra.values())
-    history = _program(values, structure=structure, axes=axes, **arguments, **options)
+    history = _program(options, structure, axes, values, **arguments)
     return history.replace(settings=_named(settings))
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=(
-        "structure",
-        "axes",
-        "rounds",
-        "every",
-        "calibration_trials",
-        "user_power",
-        "chunk",
-    ),
-)
-def _program(values, *, structure, axes, **arguments):
+@functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))
+def _program(options, structure, axes, values, **arguments):
     def setting(values):
-        return run(**jax.tree.unflatten(structure, values), **arguments)
+        return run(options, **jax.tree.unflatten(structure, values), **arguments)
 
     return jax.vmap(setting, in_axes=(list(axes),))(values)
 
@@ -87,9 +76,9 @@ def _count(settings: dict) -> int:
 
 
 def _named(settings: dict) -> dict:
-    """Short names where they are unique: `channel.snr_db` is snr_db."""
+    """Short names where they tell all: `channel.snr_db` is snr_db, `channel.power` is no result."""
     short = [path.rsplit(".", 1)[1] for path in settings]
     return {
-        name if short.count(name) == 1 else path: value
+        name if short.count(name) == 1 and name not in DIMENSIONS else path: value
         for name, (path, value) in zip(short, settings.items(), strict=True)
     }

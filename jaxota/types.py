@@ -6,6 +6,7 @@ and what values it may hold, so that checks, casts and sweeps need no second lis
 
 import dataclasses
 import zipfile
+import zlib
 from typing import Any
 
 import jax
@@ -103,10 +104,10 @@ class Plan:
     fields `PooledMMSE` alone; `()` where absent.
     """
 
-    update_energy: Array = traced(rank=1, at_least=0.0, infinite=True)  # [round]
+    update_energy: Array = traced(rank=1, at_least=0.0)  # [round]
     model_mean: Array = traced(rank=2)  # [round, user]
     model_var: Array = traced(rank=2, at_least=0.0, infinite=True)
-    control_energy: Array = traced((), rank=1, at_least=0.0, infinite=True)
+    control_energy: Array = traced((), rank=1, at_least=0.0)
     control_mean: Array = traced((), rank=2)
     control_var: Array = traced((), rank=2, at_least=0.0, infinite=True)
     average_mean: Array = traced((), rank=1)  # [round]
@@ -132,7 +133,7 @@ class Plan:
 
     def save(self, path) -> None:
         """Write the plan to `path`, an .npz file."""
-        fields = {k: v for k, v in vars(self).items() if not isinstance(v, tuple)}
+        fields = {k: v for k, v in vars(self).items() if np.size(v)}
         with files.replacing(path) as (part_path,), open(part_path, "wb") as file:
             np.savez(file, **fields)
 
@@ -142,7 +143,7 @@ class Plan:
         try:
             with np.load(path, allow_pickle=False) as stored:
                 return cls(**stored)
-        except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
             raise ValueError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
 
 
@@ -157,7 +158,7 @@ def _moments(energy, mean, var, average_mean, average_var) -> Moments:
     )
 
 
-_DIMENSIONS = {
+DIMENSIONS = {
     **dict.fromkeys(("loss", "gap", "accuracy"), ("trial", "evaluation")),
     **dict.fromkeys(("power", "control_power"), ("trial", "round")),
     **dict.fromkeys(("error", "control_error"), ("trial", "round")),
@@ -200,15 +201,15 @@ class History:
         import xarray  # slow to import, needed here alone
 
         lead = ("setting",) if self.settings else ()
-        held = {k: getattr(self, k) for k in _DIMENSIONS if not isinstance(getattr(self, k), tuple)}
+        held = {k: getattr(self, k) for k in DIMENSIONS if not isinstance(getattr(self, k), tuple)}
         dataset = xarray.Dataset(
-            {k: (lead + _DIMENSIONS[k], np.asarray(v)) for k, v in held.items()}
+            {k: (lead + DIMENSIONS[k], np.asarray(v)) for k, v in held.items()}
         )
         sizes = dataset.sizes
         coordinates = {name: np.arange(size) for name, size in sizes.items()}
         coordinates["round"] = 1 + np.arange(sizes["round"])
         coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
         for name, values in self.settings.items():
-            if np.ndim(values) == 1:
+            if values.ndim == 1 and not jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
                 coordinates[name] = ("setting", np.asarray(values))
         return dataset.assign_coords(coordinates)

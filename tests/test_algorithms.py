@@ -61,9 +61,8 @@ def test_each_part_is_the_same_over_the_ideal_channel(task, start, precode, esti
 
 @pytest.mark.parametrize("make", [jo.fedavg, jo.scaffold])
 def test_references_ignore_the_channel(task, start, make):
-    ideal, noisy = (
-        _run(make(**LOCAL), task, start, jo.Channel(snr_db=snr)) for snr in (np.inf, -20.0)
-    )
+    harsh = jo.Channel(snr_db=-20.0, fading=jo.rayleigh(threshold=2.0), participants=1)
+    ideal, noisy = (_run(make(**LOCAL), task, start, c) for c in (jo.Channel(snr_db=np.inf), harsh))
     np.testing.assert_array_equal(ideal.model, noisy.model)
     assert (noisy.power == 0).all()
     assert (noisy.participants == task.users).all()

@@ -29,7 +29,8 @@ def test_plain_algorithms_have_no_controls_to_plan(task):
 
 def test_a_plan_survives_a_file(plan, task, tmp_path):
     plain = jo.calibrate(jax.random.key(0), jo.baaf(**LOCAL), task, rounds=3, trials=5)
-    for kept in (plan, plain):
+    listed = jo.Plan((1.0, 2.0), [[0.0], [1.0]], [[1.0], [1.0]])
+    for kept in (plan, plain, listed):
         kept.save(tmp_path / "plan.npz")
         read = jo.Plan.load(tmp_path / "plan.npz")
         for name, value in vars(kept).items():
@@ -41,14 +42,21 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path):
     (tmp_path / "text").write_text("not a plan")
     np.savez(tmp_path / "other.npz", something=np.ones(3))
     np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object))
-    for name in ("text", "other.npz", "pickled.npy", "missing.npz"):
+    (tmp_path / "empty.npz").touch()
+    for name in ("text", "other.npz", "pickled.npy", "missing.npz", "empty.npz"):
         with pytest.raises(ValueError, match="not a plan"):
             jo.Plan.load(tmp_path / name)
 
 
-def test_plans_do_not_depend_on_the_number_of_trials_to_come(task):
-    """Nor on the trials: they have a key of their own, and start from other models."""
+def test_calibration_has_random_numbers_of_its_own():
+    """On samples that are all alike, with the same key, calibration and run part only by θ^0."""
+    features = np.repeat(np.eye(2)[None, :1], 5, 1)  # [1, 5, 2]: a fifth of it is the same task
+    task = jo.tasks.regression(features, np.ones((1, 5)))
     key, algorithm = jax.random.key(0), jo.fedavg(**LOCAL)
-    plan = jo.calibrate(key, algorithm, task, rounds=1, trials=2)
-    history = jo.simulate(key, algorithm, jo.Channel(), task, 1, 2)
-    assert not np.isclose(np.mean(history.model), plan.average_mean[0], rtol=1e-4)
+    plan = jo.calibrate(key, algorithm, task, rounds=1, trials=3)
+    history = jo.simulate(key, algorithm, jo.Channel(), task, 1, 3)
+    assert not np.isclose(np.mean(history.model), plan.average_mean[0], rtol=1e-3)
+    start = np.ones((3, 2), np.float32)
+    plan = jo.calibrate(key, algorithm, task, rounds=1, trials=3, initial=start)
+    history = jo.simulate(key, algorithm, jo.Channel(), task, 1, 3, initial=start)
+    assert np.isclose(np.mean(history.model), plan.average_mean[0], rtol=1e-5)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -64,8 +65,6 @@ def test_run_prints_a_table_and_writes_three_files(small, capsys):
 
 def test_numbers_are_those_of_simulate(small):
     """The figure's one program gives what `simulate` gives with the same key, task and channel."""
-    import jax
-
     small("--snr-db", "3", "--seed", "5")
     data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     k_data, k_trials = jax.random.split(jax.random.key(5))
@@ -129,6 +128,8 @@ def test_divergence_is_said(small, capsys, monkeypatch):
     assert small("--rounds", "20") == 0
     printed = capsys.readouterr().out
     assert "COTAF: 4 of 4 trials diverged" in printed and "BAAF:" not in printed
+    assert "COTAF: its calibration diverged" in printed
+    assert "all diverged" in printed and "no pairs" in printed
     with open(small.out / "fig1.csv", encoding="utf-8") as stream:
         counts = [r for r in csv.DictReader(stream) if r["metric"] == "diverged"]
     assert [(r["algorithm"], r["mean"]) for r in counts] == [("COTAF", "4"), ("BAAF", "0")]
@@ -143,6 +144,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
         (["run", "fig1", "--trials", "many"], "argument --trials: invalid int value: 'many'"),
         (["run", "fig1", "--snr-db", "nan"], "channel.snr_db must be > -300, got nan"),
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
+        (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
         (["run"], "the following arguments are required: experiment"),
         (["dance"], "invalid choice: 'dance'"),
@@ -155,8 +157,7 @@ def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path,
     printed, errors = capsys.readouterr()
     assert printed == "" and words in errors
     assert errors.startswith("jaxota: ") and errors.count("\n") == 1
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert written == []
+    assert list(tmp_path.iterdir()) == []  # not even a folder
 
 
 def test_list_and_version(capsys):
@@ -173,24 +174,23 @@ def test_list_and_version(capsys):
 
 def test_interruption_leaves_nothing_behind(tmp_path):
     """Ctrl-C in the middle of the work: exit code 130, one line, no file."""
-    out = tmp_path / "out"
+    out, cache = tmp_path / "out", tmp_path / "cache"
     process = subprocess.Popen(
         [sys.executable, "-m", "jaxota", "run", "fig1", "--out", str(out)],
-        env=os.environ | {"JAXOTA_CACHE": "off"},
+        env=os.environ | {"JAXOTA_CACHE": str(cache)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not out.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    while not any(cache.rglob("*-cache")) and time.monotonic() < deadline:
+        time.sleep(0.05)  # until the first small program has been compiled
     process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=120)
     # Python may answer by dying of the signal itself; a shell shows 130 for both.
     assert process.returncode in (130, -signal.SIGINT), errors
-    assert printed == "" and errors == "jaxota: interrupted, nothing was written\n"
-    assert list(out.iterdir()) == []
+    assert printed == "" and errors.endswith("jaxota: interrupted, nothing was written\n")
+    assert not out.exists()
 
 
 def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
@@ -206,19 +206,31 @@ def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
 
 
 def test_compiled_programs_are_kept_where_asked(tmp_path):
-    """A second run reads what the first one compiled; `off` writes nothing."""
-    home = tmp_path / "home"
-    home.mkdir()
+    """A second run reads what the first one compiled."""
 
-    def files_after_a_run(place):
+    def files_after_a_run():
         subprocess.run(
             [sys.executable, "-m", "jaxota", *SMALL, "--out", str(tmp_path / "out")],
-            env=os.environ | {"JAXOTA_CACHE": place, "HOME": str(home)},
+            env=os.environ | {"JAXOTA_CACHE": str(tmp_path / "cache")},
             check=True,
             capture_output=True,
         )
-        return {p for p in tmp_path.rglob("*-cache") if p.is_file()}
+        return set((tmp_path / "cache").rglob("*-cache"))
 
-    assert files_after_a_run("off") == set()
-    kept = files_after_a_run(str(tmp_path / "cache"))
-    assert kept and files_after_a_run(str(tmp_path / "cache")) == kept
+    kept = files_after_a_run()
+    assert kept and files_after_a_run() == kept
+
+
+@pytest.mark.parametrize("place", ["off", "here", None])
+def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path):
+    changed = {}
+    monkeypatch.setattr(jax.config, "update", changed.__setitem__)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if place is None:
+        monkeypatch.delenv("JAXOTA_CACHE", raising=False)
+    else:
+        monkeypatch.setenv("JAXOTA_CACHE", place)
+    cli._use_cache()
+    folder = changed.get("jax_compilation_cache_dir", "")
+    expected = {"off": "", "here": "here/", None: str(tmp_path / "jaxota")}[place]
+    assert folder.startswith(expected) and bool(folder) == (place != "off")

@@ -1,6 +1,8 @@
 """What every algorithm over every channel owes: one contract, tested for all of them."""
 
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
@@ -49,7 +51,7 @@ def _program(channel, task):
 
     def program(arguments):
         return {
-            name: run(**each, **options) for name, each in zip(ALGORITHMS, arguments, strict=True)
+            name: run(options, **each) for name, each in zip(ALGORITHMS, arguments, strict=True)
         }
 
     return jax.jit(program), arguments
@@ -68,10 +70,9 @@ def test_every_algorithm_runs_repeatably_with_every_field_in_its_shape(task, cha
             assert value.shape == (TRIALS, ROUNDS) if controlled else value == (), (name, field)
         assert history.accuracy == () and history.user_power == ()
         assert history.model.shape == history.average.shape == (TRIALS, task.dim)
-        leaves = jax.tree.leaves(history), jax.tree.leaves(again[name])
-        for first, second in zip(*leaves, strict=True):
-            assert np.isfinite(first).all() and first.dtype == np.float32
-            np.testing.assert_array_equal(first, second)
+        chex.assert_tree_all_finite(history)
+        chex.assert_trees_all_equal(history, again[name])
+        chex.assert_type(jax.tree.leaves(history), jnp.float32)
         assert (history.participants <= task.users).all() and (history.gap >= 0).all()
         data = history.to_xarray()
         assert set(data.gap.dims) == {"trial", "evaluation"}

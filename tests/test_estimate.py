@@ -48,7 +48,7 @@ def test_mean_squared_error_is_proposition_1(estimator, snr_db, scale):
     assert_within(errors, nu * spread / (spread + nu))
 
 
-def test_reported_moments_are_those_of_the_users(task):
+def test_reported_moments_are_those_of_the_users():
     """ReportedMMSE is MMSE with a plan that holds each user's own moments of this round."""
     values = jax.random.normal(jax.random.key(0), (USERS, DIM))
     origin, received = jnp.full(DIM, 2.0), jnp.ones(DIM)

@@ -143,6 +143,8 @@ def test_data_are_drawn_once_or_per_trial():
         ([np.ones((4, 3)), np.ones((4, 2))], np.ones((2, 4)), "features[1] must have shape"),
         (np.full((2, 4, 3), np.nan), np.ones((2, 4)), "features[0] must be finite"),
         (np.ones((2, 4, 3)), np.full((2, 4), np.inf), "targets[0] must be finite"),
+        (5, 3, "features must be an array, or a list of one array a user"),
+        ([[[1.0], [2.0, 3.0]]], [[1.0, 2.0]], "features must be an array, or a list"),
         ([], [], "features must hold at least one user"),
         ([np.ones((4, 3)), np.ones((0, 3))], [np.ones(4), np.ones(0)], "features[1] must hold"),
     ],

@@ -49,8 +49,9 @@ def test_arrays_go_in_step(task, start):
     assert {k: np.asarray(v).tolist() for k, v in swept.settings.items()} == {
         "step_size": np.float32(step_sizes).tolist(),
         "gain": np.float32(gains).tolist(),
-        "power": powers,
+        "channel.power": powers,  # in full: `power` is a result
     }
+    assert swept.to_xarray().power.dims == ("setting", "trial", "round")
 
 
 def test_spreads_of_the_data_can_be_swept():
@@ -81,11 +82,21 @@ def test_whole_data_sets_and_plans_can_be_swept(arrays, task):
     assert "features" not in swept.to_xarray().coords  # too large to be a coordinate
 
 
+def test_draws_of_the_data_can_be_swept():
+    """Keys in step: one setting a data set."""
+    keys = jax.random.split(KEY, 2)
+    draw = functools.partial(jo.tasks.synthetic_regression, users=3, samples=6, dim=2)
+    swept = jo.sweep(KEY, jo.fedavg(**LOCAL), jo.Channel(), draw(keys), **OPTIONS)
+    one = jo.simulate(KEY, jo.fedavg(**LOCAL), jo.Channel(), draw(keys[1]), **OPTIONS)
+    np.testing.assert_allclose(swept.gap[1], one.gap, rtol=1e-3)
+    assert "key" not in swept.to_xarray().coords
+
+
 def test_new_values_do_not_retrace(task):
     program = importlib.import_module("jaxota.sweep")._program
     program.clear_cache()
     for snrs in ([0.0, 5.0, 10.0], [1, 2, 3], np.array([7.0, np.inf, -3.0])):
-        jo.sweep(KEY, jo.fedavg(**LOCAL), jo.Channel(snr_db=snrs), task, **OPTIONS)
+        jo.sweep(KEY, jo.cotaf(**LOCAL), jo.Channel(snr_db=snrs), task, **OPTIONS)
     assert program._cache_size() == 1
 
 

@@ -50,7 +50,7 @@ class SyntheticRegression:
         key = jax.random.fold_in(self.key, trial) if self.redraw else self.key
         # One draw for a_i, b_i, θ_i and A_i: every call of the generator costs compile time.
         shape = (self.users, 2 + (1 + self.samples) * self.dim)
-        draw = jax.random.normal(key, shape)
+        draw = jax.random.normal(key, shape, "float32")
         a = 1.0 + jnp.sqrt(self.data_spread) * draw[:, 0]
         b = -4.0 + jnp.sqrt(self.model_spread) * draw[:, 1]
         vectors = draw[:, 2:].reshape(self.users, 1 + self.samples, self.dim)
@@ -84,7 +84,7 @@ class Quadratic:
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
         moment = _dot("n,nsd,ns->d", share / users, features, targets)
-        optimum = vectors @ (inverse * (vectors.T @ moment))
+        optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, moment)
         residual = _dot("nsd,d->ns", features, optimum) - targets
         return cls(
             features=features,
@@ -112,7 +112,7 @@ class Quadratic:
         return Quadratic.of(features, targets, -(-self.counts // 5))
 
     def init(self, key) -> Array:
-        return jax.random.normal(key, (self.dim,))
+        return jax.random.normal(key, (self.dim,), "float32")
 
     def gradient(self, model, user, samples) -> Array:
         """The mean gradient [d] of the `samples` [batch] of one user."""
@@ -135,8 +135,7 @@ class Quadratic:
 
 def regression(features, targets) -> Regression:
     """Least squares on your data: [N, D, d] and [N, D], or lists of [D_i, d] and of [D_i]."""
-    features = [np.asarray(f, np.float32) for f in features]
-    targets = [np.asarray(t, np.float32) for t in targets]
+    features, targets = _per_user("features", features), _per_user("targets", targets)
     if not features:
         raise ValueError("features must hold at least one user, got none")
     if len(features) != len(targets):
@@ -166,6 +165,13 @@ def synthetic_regression(
 
 def _dot(subscripts, *operands):
     return jnp.einsum(subscripts, *operands, precision="highest")
+
+
+def _per_user(name: str, values) -> list[np.ndarray]:
+    try:
+        return [np.asarray(value, np.float32) for value in values]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array, or a list of one array a user") from None
 
 
 def _check_user(user: int, features, targets, width) -> None:
