@@ -11,8 +11,6 @@ from jaxota.types import Array, part, static, traced
 class Still:
     """No fading: every gain is one."""
 
-    threshold = control_threshold = 1.0
-
     def start(self, key, users: int):
         return ()
 
@@ -76,19 +74,19 @@ class Channel:
         are heard if they are chosen and both their gains (without controls, the model block's)
         look strong enough to them.
         """
-        gains = estimates = jnp.ones((2, users), "float32")
-        heard = jnp.ones(users, bool)
+        model = control = everyone(users)
+        heard = model.heard > 0
         if not isinstance(self.fading, Still):
             mean = jnp.ones(users, "float32") if isinstance(self.gains, tuple) else self.gains
             gains, estimates, memory = self.fading.draw(keys[:2], jnp.sqrt(mean), memory)
-            heard = jnp.abs(estimates[0]) > self.fading.threshold
-            if controlled:
-                heard &= jnp.abs(estimates[1]) > self.fading.control_threshold
+            floors = self.fading.threshold, self.fading.control_threshold
+            model, control = (_inverted(gains[:, b], estimates[:, b], floors[b]) for b in (0, 1))
+            heard = model.heard & control.heard if controlled else model.heard
         if not isinstance(self.participants, tuple):
             order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
             heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
-        floors = self.fading.threshold, self.fading.control_threshold
-        return *map(_link, (heard, heard), gains, estimates, floors), memory
+        heard = heard.astype("float32")
+        return model.replace(heard=heard), control.replace(heard=heard), memory
 
 
 @part
@@ -104,9 +102,13 @@ class Ideal:
         return ()
 
     def links(self, keys, memory, users: int, controlled: bool):
-        ones = jnp.ones(users, "float32")
-        link = Link(ones, ones, ones, jnp.float32(1.0))
-        return link, link, memory
+        return everyone(users), everyone(users), memory
+
+
+def everyone(users: int) -> Link:
+    """The link over which all are heard, with gain one."""
+    ones = jnp.ones(users, "float32")
+    return Link(ones, ones, ones, jnp.float32(1.0))
 
 
 @part
@@ -138,15 +140,13 @@ def superpose(key, block: Block, energy: Array, noise: Array, link: Link):
     return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
 
 
-def _link(heard, gains, estimates, floor) -> Link:
-    """What users who invert `estimates` of their `gains`, down to the common `floor`, bring about.
+def _inverted(gains: Array, estimates: Array, floor: Array) -> Link:
+    """The link of users who invert what they think of their gains, down to the common `floor`.
 
-    The server takes the real part of h/ĥ; amplitude and phase that inversion missed remain.
+    Of h and ĥ [2, user] the server sees the real part of h/ĥ: amplitude and phase that inversion
+    missed remain. Heard is who thinks h above the floor.
     """
-    safe = jnp.where(heard, estimates, 1.0)
-    return Link(
-        heard=heard.astype(jnp.float32),
-        gain=jnp.real(gains / safe),
-        amplification=(floor / jnp.abs(safe)) ** 2,
-        floor=jnp.float32(floor),
-    )
+    power = jnp.sum(estimates**2, 0)
+    heard = power > floor**2
+    safe = jnp.where(heard, power, 1.0)
+    return Link(heard, jnp.sum(gains * estimates, 0) / safe, floor**2 / safe, floor)

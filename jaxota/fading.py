@@ -2,7 +2,8 @@
 
 Every law draws complex gains h e^{jφ} with E[h²] = 1, fresh each round, for the model block and
 independently for the control block. Users know an estimate ĥ of theirs; those above the threshold
-invert it and transmit, the paper's section IV-D.
+invert it and transmit, the paper's section IV-D. Complex numbers are kept as pairs of real ones,
+[2, …], which every platform computes alike.
 """
 
 import jax
@@ -19,11 +20,11 @@ class Rayleigh:
     correlation: Array = traced(0.0, at_least=0.0, below=1.0)
 
     def start(self, key, users: int) -> Array:
-        """The scattered component before round 1 [block, user], stationary."""
-        return _circular(jax.random.normal(key, (2, 2, users), "float32"))
+        """The scattered component before round 1 [2, block, user], stationary."""
+        return _circular(key, (2, 2, users))
 
     def draw(self, key, fresh: Array, memory: Array):
-        """This round's gains [block, user] and what the next round remembers."""
+        """This round's gains [2, block, user] and what the next round remembers."""
         rho = self.correlation
         scatter = rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
         return scatter, scatter
@@ -41,7 +42,7 @@ class Rician:
     def draw(self, key, fresh: Array, memory: Array):
         scatter, memory = Rayleigh.draw(self, key, fresh, memory)
         sight = jnp.sqrt(1.0 / (1.0 + 1.0 / self.k_factor))  # exact for K = 0 and K = ∞ too
-        return sight + scatter / jnp.sqrt(1.0 + self.k_factor), memory
+        return (scatter / jnp.sqrt(1.0 + self.k_factor)).at[0].add(sight), memory
 
 
 @part
@@ -54,8 +55,8 @@ class Nakagami:
         return ()
 
     def draw(self, key, fresh: Array, memory):
-        power = jax.random.gamma(key, self.m, fresh.shape, "float32") / self.m
-        return jnp.sqrt(power) * fresh / jnp.abs(fresh), ()
+        power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
+        return fresh * jnp.sqrt(power / jnp.sum(fresh**2, 0))[None], ()
 
 
 @part
@@ -71,12 +72,12 @@ class Fading:
         return self.law.start(key, users)
 
     def draw(self, keys, amplitudes: Array, memory):
-        """True and estimated gains [block, user] of a round, scaled by `amplitudes` [user]."""
+        """True and estimated gains [2, block, user] of a round, scaled by `amplitudes` [user]."""
         k_normal, k_law = keys
-        fresh = jax.random.normal(k_normal, (4, 2, amplitudes.size), "float32")
-        gains, memory = self.law.draw(k_law, _circular(fresh[:2]), memory)
-        gains = amplitudes[None] * gains
-        return gains, gains + jnp.sqrt(self.csi_error) * _circular(fresh[2:]), memory
+        fresh = _circular(k_normal, (4, 2, amplitudes.size))
+        gains, memory = self.law.draw(k_law, fresh[:2], memory)
+        gains = amplitudes[None, None] * gains
+        return gains, gains + jnp.sqrt(self.csi_error) * fresh[2:], memory
 
 
 def rayleigh(threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0) -> Fading:
@@ -98,6 +99,6 @@ def nakagami(m, threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation
     return Fading(Nakagami(m), threshold, control_threshold, csi_error)
 
 
-def _circular(normal: Array) -> Array:
-    """Standard normals [2, …] → circular complex Gaussians of variance 1 […]."""
-    return jax.lax.complex(normal[0], normal[1]) / jnp.sqrt(jnp.float32(2.0))
+def _circular(key, shape) -> Array:
+    """Circular complex Gaussians of variance 1: each of their two parts has variance 1/2."""
+    return jax.random.normal(key, shape, "float32") * jnp.float32(0.5**0.5)

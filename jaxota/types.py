@@ -58,7 +58,7 @@ class State:
     controls: Array  # [user, d] the users' control variates
     average: Array  # [d] weighted average of the models so far, eq. final_output
     weight: Array  # [] total weight behind `average`, in units of the newest model's
-    fading: Array  # [block, user] the fading's scattered component, or ()
+    fading: Array  # [2, block, user] the fading's scattered component, or ()
 
 
 @part

@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota.channel import Ideal, Link
-
 
 def assert_equal(history, other, task, start) -> None:
     """Models within 1e-5·max|θ|, gaps within 1e-3·(gap + 1e-3·initial gap)."""
@@ -37,8 +35,3 @@ def assert_within(values, expected, errors: float = 4.0) -> None:
     """The mean of `values` is `expected` within 4 computed standard errors, in every column."""
     away = standard_errors(values, expected)
     assert np.all(away < errors), f"{np.max(away):.1f} standard errors away"
-
-
-def everyone(users: int) -> Link:
-    """The link of a round in which all users are heard, with gain one."""
-    return Ideal().links((), (), users, False)[0]

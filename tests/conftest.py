@@ -16,9 +16,9 @@ import reference
 import jaxota as jo
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update(
-    "jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax")
-)
+_CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jax"
+_CACHE /= os.environ.get("PYTEST_XDIST_WORKER", "alone")  # no two processes write to one folder
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 USERS, SAMPLES, DIM = 4, 15, 6

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agree import assert_within, everyone
+from agree import assert_within
 
 import jaxota as jo
 
@@ -42,7 +42,7 @@ def test_equivalent_noise_of_the_offline_precoder_follows_the_plan(task):
 
 def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task):
     """The estimate minus the truth, standardised: moments of N(0, 1), no correlation."""
-    from jaxota.channel import Block, Channel, superpose
+    from jaxota.channel import Block, Channel, everyone, superpose
 
     channel, count = Channel(snr_db=jnp.float32(0.0)), 4000
     block = Block(jnp.zeros((3, 2)), jnp.zeros(2), jnp.float32(1.0), jnp.float32(1.0), ())

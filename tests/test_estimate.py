@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agree import assert_within, everyone
+from agree import assert_within
 
 import jaxota as jo
-from jaxota.channel import Block, Channel, superpose
+from jaxota.channel import Block, Channel, everyone, superpose
 from jaxota.types import Moments
 
 USERS, DIM, COUNT = 5, 7, 4000

@@ -37,7 +37,8 @@ def _draws(fading, users, rounds=1, seed=0, amplitudes=None):
         return memory, (gains, estimates)
 
     keys = jax.random.split(k_rounds, (rounds, 2))
-    return map(np.asarray, jax.lax.scan(step, fading.start(k_start, users), keys)[1])
+    pairs = jax.lax.scan(step, fading.start(k_start, users), keys)[1]
+    return (np.asarray(x[:, 0], complex) + 1j * np.asarray(x[:, 1]) for x in pairs)
 
 
 def _survival(name):
