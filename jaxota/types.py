@@ -19,10 +19,32 @@ Array = Any  # a jax or NumPy array, or a number that becomes one on entry
 
 
 def part(cls):
-    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure."""
+    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure.
+
+    Not by `jax.tree_util.register_dataclass`: up to jax 0.10 at least, the structures that it makes
+    compare equal whatever their classes, and `jit` then runs one part's program for another.
+    """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     cls.replace = dataclasses.replace
-    return jax.tree_util.register_dataclass(cls)
+    fields = dataclasses.fields(cls)
+    structure = [field.name for field in fields if field.metadata.get("static")]
+    leaves = [field.name for field in fields if field.name not in structure]
+
+    def flatten(value):
+        return [getattr(value, k) for k in leaves], (cls, *(getattr(value, k) for k in structure))
+
+    def flatten_with_keys(value):
+        children, aux = flatten(value)
+        return list(zip(map(jax.tree_util.GetAttrKey, leaves), children, strict=True)), aux
+
+    def unflatten(aux, children):
+        value = object.__new__(cls)
+        value.__dict__.update(zip(leaves, children, strict=True))
+        value.__dict__.update(zip(structure, aux[1:], strict=True))
+        return value
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 def static(default=dataclasses.MISSING, *, at_least=None, one_of=None):

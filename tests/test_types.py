@@ -1,0 +1,50 @@
+"""Parts are pytrees that no one takes for another."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import jaxota as jo
+from jaxota.fading import Nakagami, Rayleigh
+from jaxota.precode import ErrorFree
+
+ALIKE = {
+    "precoders": [jo.Offline(), jo.Online(), ErrorFree()],
+    "estimators": [
+        jo.Identity(),
+        jo.MMSE(),
+        jo.ReportedMMSE(),
+        jo.PooledMMSE(),
+        jo.JamesStein(),
+    ],
+    "one number": [Rayleigh(1.0), Nakagami(1.0), jo.Bounded(1.0), jo.Constant(1.0)],
+    "algorithms": [jo.cotaf(0.1, 1), jo.baaf(0.1, 1), jo.noisy_fedavg(0.1, 1), jo.fedavg(0.1, 1)],
+    "channels": [jo.Channel(fading=jo.rayleigh()), jo.Channel(fading=jo.nakagami(1.0))],
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_parts_of_one_shape_have_structures_of_their_own(kind):
+    """Equal structures would share a compiled program, though they compute other things."""
+    for first, second in itertools.combinations(ALIKE[kind], 2):
+        assert jax.tree.structure(first) != jax.tree.structure(second)
+    for part in ALIKE[kind]:
+        assert jax.tree.structure(part) == jax.tree.structure(jax.tree.map(np.float32, part))
+
+
+def test_structure_holds_the_static_fields_and_leaves_the_traced_ones():
+    algorithm = jo.cobaaf(0.1, 3, batch=2)
+    assert jax.tree.leaves(algorithm) == [0.1]
+    (path, _), *_ = jax.tree_util.tree_flatten_with_path(algorithm)[0]
+    assert jax.tree_util.keystr(path) == ".local.step_size"
+    assert jax.tree.structure(algorithm) != jax.tree.structure(jo.cobaaf(0.1, 4, batch=2))
+    twice = jax.tree.map(lambda x: 2 * x, algorithm)
+    assert twice.local.step_size == 0.2 and twice.local.steps == 3
+    assert isinstance(twice, jo.Algorithm) and twice.replace(precode=jo.Online()) is not twice
+
+
+def test_parts_are_frozen():
+    with pytest.raises(AttributeError):
+        jo.Channel().snr_db = 3.0
