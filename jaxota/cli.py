@@ -12,9 +12,6 @@ import tempfile
 from pathlib import Path
 
 CACHE = "JAXOTA_CACHE"
-# XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for every
-# program that it reads from the cache; what is really wrong reaches us as an exception.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -148,6 +145,9 @@ def _use_cache() -> None:
     kind = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
     jax.config.update("jax_compilation_cache_dir", str(Path(place) / kind))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
+    # program that it reads from the cache; what is really wrong reaches us as an exception.
+    jax.config.update("jax_logging_level", "CRITICAL")
 
 
 @contextlib.contextmanager
