@@ -1,0 +1,226 @@
+"""Any flax module and any loss on anyone's labelled arrays, the paper's section V-B."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from jaxota import checks
+from jaxota.tasks import modules
+from jaxota.types import Array, Score, part, static, traced
+
+BLOCK = 2**21  # numbers inside the module that one evaluation may hold at once
+
+
+@part
+class Classification:
+    """Users' labelled samples, padded to the longest user, and a test set; see `classification`.
+
+    The task is its own problem: nothing is drawn anew per trial but the initial model.
+    """
+
+    features: Array = traced(rank=3)  # [user, sample, feature]
+    labels: Array = traced(rank=2, dtype="int32")  # [user, sample]
+    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
+    test_features: Array = traced(rank=2)  # [sample, feature]
+    test_labels: Array = traced(rank=1, dtype="int32")  # [sample]
+    init_scale: Array = traced(at_least=0.0)
+    module: nn.Module = static()
+    loss: object = static()  # (logits [sample, classes], labels [sample]) → [sample]
+    shape: tuple = static()  # of one sample, as the module sees it
+    classes: int = static(at_least=1)
+
+    strong_convexity = 0.0  # none is known: the average of a run is the plain mean
+
+    @property
+    def users(self) -> int:
+        return self.features.shape[-3]
+
+    @property
+    def dim(self) -> int:
+        return modules.layout(self.module, self.shape)[0]
+
+    def problem(self, trial) -> "Classification":
+        return self
+
+    def floats_per_trial(self, batch: int) -> int:
+        own, tested, block = self.features.shape[-2], self.test_labels.shape[-1], self._block
+        samples = self.users * max(batch, min(own, block)) + min(tested, block)
+        gathered = self.users * batch * math.prod(self.shape)
+        return gathered + 2 * samples * modules.activations(self.module, self.shape)
+
+    def head(self) -> "Classification":
+        """The same users with the first fifth of their samples, rounded up."""
+        samples = -(-self.features.shape[1] // 5)
+        features, labels = self.features[:, :samples], self.labels[:, :samples]
+        return self.replace(features=features, labels=labels, counts=-(-self.counts // 5))
+
+    def init(self, key) -> Array:
+        """The module's own initial parameters [d], plus N(0, init_scale²)."""
+        k_own, k_more = jax.random.split(key)
+        own = ravel_pytree(self.module.init(k_own, jnp.zeros((1, *self.shape)))["params"])[0]
+        return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
+
+    def gradient(self, model, user, samples) -> Array:
+        """The mean gradient [d] of the `samples` [batch] of one user."""
+        rows = user * self.features.shape[1] + samples
+        features, labels = (x.at[rows].get(mode="promise_in_bounds") for x in self._table)
+        return jax.grad(lambda m: self._losses(m, features, labels).mean())(model)
+
+    def full_gradient(self, model, user) -> Array:
+        """∇f_i [d] over all samples of one user."""
+        share = 1.0 / self.counts[user].astype("float32")
+        weights = jnp.where(jnp.arange(self.labels.shape[1]) < self.counts[user], share, 0.0)
+
+        def gradient(features, labels, weights):
+            return jax.grad(lambda m: (weights * self._losses(m, features, labels)).sum())(model)
+
+        return _in_blocks(gradient, self._block, self.features[user], self.labels[user], weights)
+
+    def score(self, model) -> Score:
+        """F over the users' own samples, and the share of test samples that are labelled right."""
+
+        def loss(features, labels, weights):
+            return (weights * self._losses(model, features, labels)).sum()
+
+        def right(features, labels, weights):
+            found = jnp.argmax(self._logits(model, features), -1)
+            return jnp.where(found == labels, weights, 0.0).sum()
+
+        inside = jnp.arange(self.labels.shape[1])[None] < self.counts[:, None]
+        share = 1.0 / (self.users * self.counts.astype("float32"))
+        own = (*self._table, jnp.where(inside, share[:, None], 0.0).reshape(-1))
+        tested = jnp.full(self.test_labels.shape, 1.0 / self.test_labels.size, "float32")
+        return Score(
+            loss=_in_blocks(loss, self._block, *own),
+            accuracy=_in_blocks(right, self._block, self.test_features, self.test_labels, tested),
+        )
+
+    @property
+    def _table(self):
+        """All users' samples in a row: features [user · sample, feature] and labels."""
+        return self.features.reshape(-1, self.features.shape[-1]), self.labels.reshape(-1)
+
+    @property
+    def _block(self) -> int:
+        """Samples that are evaluated at once."""
+        return max(1, BLOCK // modules.activations(self.module, self.shape))
+
+    def _logits(self, model, features) -> Array:
+        parameters = modules.layout(self.module, self.shape)[1](model)
+        return self.module.apply({"params": parameters}, features.reshape(-1, *self.shape))
+
+    def _losses(self, model, features, labels) -> Array:
+        return self.loss(self._logits(model, features), labels)
+
+
+def classification(
+    module,
+    data,
+    test_data,
+    loss=optax.softmax_cross_entropy_with_integer_labels,
+    init_scale=0.0,
+) -> Classification:
+    """Train `module` on your labelled data; the score is the accuracy on `test_data`.
+
+    module: a flax module (linen) from a batch of samples to logits [sample, classes].
+    data: users' features [N, D, ...] and labels [N, D], or lists of [D_i, ...] and of [D_i].
+    test_data: features [sample, ...] and labels [sample].
+    loss: of logits and labels, one number a sample: any loss of optax. One that compares arrays of
+        one shape is given one-hot labels, and summed over classes.
+    init_scale: N(0, init_scale²) is added to the module's own initial parameters, drawn per trial.
+    """
+    users = _users(*_pair("data", data))
+    test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
+    shape = test_features.shape[1:]
+    classes = modules.classes(module, shape)
+    loss = modules.per_sample(loss, classes)
+    _check_labels("test_data", test_labels, classes)
+    for user, (x, y) in enumerate(users):
+        _check_labels(f"data of user {user}", y, classes)
+        if x.shape[1:] != shape:
+            raise ValueError(
+                f"data of user {user} must be of the shape {list(shape)} of the test samples, "
+                f"got {list(x.shape[1:])}"
+            )
+    counts = np.array([len(y) for _, y in users], np.int32)
+    features = np.zeros((len(users), counts.max(), math.prod(shape)), np.float32)
+    labels = np.zeros((len(users), counts.max()), np.int32)
+    for user, (x, y) in enumerate(users):
+        features[user, : len(y)], labels[user, : len(y)] = x.reshape(len(y), -1), y
+    arrays = features, labels, counts, test_features.reshape(len(test_labels), -1), test_labels
+    return Classification(*map(jnp.asarray, arrays), init_scale, module, loss, shape, classes)
+
+
+def _in_blocks(function, size: int, *arrays):
+    """The sum over blocks of `size` rows of what `function` gives for each; zeros fill the last."""
+    count = len(arrays[0])
+    if count <= size:
+        return function(*arrays)
+    blocks = -(-count // size)
+    size = -(-count // blocks)
+
+    def split(array):
+        padding = [(0, blocks * size - count)] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, padding).reshape(blocks, size, *array.shape[1:])
+
+    total, _ = jax.lax.scan(
+        lambda total, block: (total + function(*block), None),
+        jnp.zeros_like(jax.eval_shape(function, *arrays)),
+        tuple(map(split, arrays)),
+    )
+    return total
+
+
+def _pair(name: str, data):
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(f"{name} must be a pair (features, labels), got {checks.shown(data)}")
+    return data
+
+
+def _users(features, labels) -> list:
+    """Features and labels of every user, checked."""
+    try:
+        features, labels = list(features), list(labels)
+    except TypeError:
+        raise ValueError("data must be arrays [N, D, ...] and [N, D], or lists of them") from None
+    if len(features) != len(labels) or not features:
+        raise ValueError(
+            "data must hold features and labels of as many users, at least one, "
+            f"got {len(features)} and {len(labels)}"
+        )
+    pairs = zip(features, labels, strict=True)
+    return [_samples(f"data of user {user}", *pair) for user, pair in enumerate(pairs)]
+
+
+def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
+    """One user's features [D, ...] in float32 and labels [D] in int32."""
+    try:
+        features, labels = np.asarray(features, np.float32), np.asarray(labels)
+        whole = labels.astype(np.int32)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be arrays, features [D, ...] and labels [D]") from None
+    if features.ndim < 2 or labels.ndim != 1 or len(labels) != len(features) or not features.size:
+        raise ValueError(
+            f"{name} must be features [D, ...] and labels [D] of D ≥ 1 samples, "
+            f"got shapes {list(features.shape)} and {list(labels.shape)}"
+        )
+    if not np.isfinite(features).all():
+        raise ValueError(f"features of {name} must be finite, got NaN or inf")
+    if not (whole == labels).all():
+        raise ValueError(
+            f"labels of {name} must be whole numbers, got {labels[whole != labels][0]}"
+        )
+    return features, whole
+
+
+def _check_labels(name: str, labels, classes: int) -> None:
+    bad = labels[(labels < 0) | (labels >= classes)]
+    if bad.size:
+        raise ValueError(
+            f"labels of {name} must lie in 0 … {classes - 1}, the module's outputs, got {bad[0]}"
+        )

@@ -1,0 +1,115 @@
+"""Classification of known images, dealt out to users by a partition."""
+
+import numpy as np
+
+from jaxota import checks
+from jaxota.tasks import store
+from jaxota.tasks.classification import Classification, classification
+from jaxota.tasks.models import SoftmaxRegression
+from jaxota.tasks.partitions import Partition, iid
+
+
+def mnist(
+    key,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir=None,
+    init_scale=0.0,
+    module=None,
+) -> Classification:
+    """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
+
+    key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
+        images.
+    samples: each user's, or their mean where the partition makes users of unequal size.
+    data_dir: a folder in which tensorflow-datasets prepared the data, or that holds the published
+        files; by default the one that JAXOTA_DATA names, or tfds's own. Otherwise they are fetched.
+    init_scale: N(0, init_scale²) is added to the module's own initial parameters (0 by default).
+    module: a flax module; by default softmax regression with bias.
+    """
+    return _task(
+        key, store.load("mnist", "", data_dir), users, samples, partition, init_scale, module
+    )
+
+
+def fashion_mnist(
+    key,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir=None,
+    init_scale=0.0,
+    module=None,
+) -> Classification:
+    """Articles of clothing, in all else like `mnist`, its file names included."""
+    splits = store.load("fashion_mnist", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def emnist(
+    key,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir=None,
+    init_scale=0.0,
+    module=None,
+    config: str = "balanced",
+) -> Classification:
+    """Handwritten letters and digits, transposed as published, else like `mnist`.
+
+    config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
+    """
+    known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
+    if config not in known:
+        raise ValueError(f"config must be one of {', '.join(known)}, got {checks.shown(config)}")
+    splits = store.load("emnist", config, data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def cifar10(
+    key,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir=None,
+    init_scale=0.0,
+    module=None,
+) -> Classification:
+    """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`."""
+    splits = store.load("cifar10", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def digits(
+    key,
+    users: int = 10,
+    samples: int = 140,
+    partition: Partition = iid(),
+    init_scale=0.0,
+    module=None,
+) -> Classification:
+    """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359)."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise ValueError("digits needs scikit-learn: pip install 'jaxota[datasets]'") from None
+    bunch = load_digits()
+    images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
+    test = np.arange(len(labels)) % 5 == 4
+    splits = [store.Split(labels[part], images[part]) for part in (~test, test)]
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def _task(key, splits, users, samples, partition, init_scale, module) -> Classification:
+    train, test = splits
+    held = partition(key, train.labels, users, samples)
+    if module is None:
+        module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
+    return classification(
+        module,
+        ([train.images(indices) for indices in held], [train.labels[indices] for indices in held]),
+        (test.images(np.arange(len(test.labels))), test.labels),
+        init_scale=init_scale,
+    )

@@ -1,0 +1,59 @@
+"""Small flax modules from images [sample, ...] to logits [sample, classes]."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+
+class SoftmaxRegression(nn.Module):
+    """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST."""
+
+    classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(len(x), -1)
+        return nn.Dense(self.classes, kernel_init=nn.initializers.zeros)(x)
+
+
+class MLP(nn.Module):
+    """Layers of `hidden` units with ReLU, then logits."""
+
+    classes: int
+    hidden: tuple[int, ...] = (64,)
+
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(len(x), -1)
+        for units in self.hidden:
+            x = nn.relu(nn.Dense(units)(x))
+        return nn.Dense(self.classes)(x)
+
+
+class CNN(nn.Module):
+    """Stages of a 3×3 convolution, ReLU and 2×2 max-pooling, then logits.
+
+    Images are [sample, height, width, channel]; [sample, height, width] is one channel.
+    """
+
+    classes: int
+    channels: tuple[int, ...] = (8, 16)
+
+    @nn.compact
+    def __call__(self, x):
+        x = x[..., None] if x.ndim == 3 else x
+        for features in self.channels:
+            x = nn.relu(nn.Dense(features)(_neighbourhoods(x)))
+            x = nn.max_pool(x, (2, 2), (2, 2))
+        return nn.Dense(self.classes)(x.reshape(len(x), -1))
+
+
+def _neighbourhoods(x):
+    """Of every pixel the 3×3 pixels around it, zeros outside: [..., channel] → [..., 9 · channel].
+
+    A dense layer of these is a convolution. `nn.Conv`, each user and trial with weights of its own,
+    becomes a grouped convolution, for which few processors have a fast routine.
+    """
+    height, width = x.shape[1:3]
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    shifted = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    return jnp.concatenate(shifted, -1)

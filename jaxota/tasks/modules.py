@@ -1,0 +1,108 @@
+"""What the engine must know of a flax module and of a loss."""
+
+import functools
+
+import flax.errors
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import checks
+
+
+@functools.cache
+def layout(module, shape: tuple):
+    """The number d of the module's parameters, and the way back to them from a vector [d]."""
+    leaves, structure = jax.tree.flatten(_variables(module, shape)["params"])
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def unravel(model):
+        pieces = jnp.split(model, ends[:-1])
+        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+    return int(ends[-1]), unravel
+
+
+@functools.cache
+def activations(module, shape: tuple) -> int:
+    """How many numbers the module computes of one sample."""
+    sample = jax.ShapeDtypeStruct((1, *shape), "float32")
+    program = jax.make_jaxpr(module.apply)(_variables(module, shape), sample)
+    return sum(var.aval.size for eqn in program.eqns for var in eqn.outvars)
+
+
+def _variables(module, shape: tuple):
+    """The shapes of all that the module's `init` gives for samples of this shape."""
+    sample = jax.ShapeDtypeStruct((3, *shape), "float32")
+    return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
+
+
+def _of_one_hot(loss, logits, labels):
+    """The loss of every sample [sample], by one that wants labels in the shape of the logits."""
+    losses = loss(logits, jax.nn.one_hot(labels, logits.shape[-1]))
+    return losses.sum(-1) if losses.ndim == 2 else losses
+
+
+def per_sample(loss, classes: int):
+    """`loss` as a function of logits [sample, classes] and labels [sample] to [sample]."""
+    logits = jax.ShapeDtypeStruct((classes + 1, classes), "float32")
+    labels = jax.ShapeDtypeStruct((classes + 1,), "int32")
+    reasons = []
+    for form in (loss, functools.partial(_of_one_hot, loss)):
+        try:
+            shape = jax.eval_shape(form, logits, labels).shape
+        except Exception as error:
+            reasons.append(_first_line(error))
+            continue
+        if shape == labels.shape:
+            return form
+        reasons.append(f"it gives shape {list(shape)} for {classes + 1} samples")
+    raise ValueError(
+        "loss must give one number a sample from logits and labels, such as "
+        f"optax.softmax_cross_entropy_with_integer_labels: {reasons[0]}"
+    )
+
+
+def classes(module, shape) -> int:
+    """The number of the module's outputs, after a look at what kind of module it is."""
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            "module must be a flax.linen module such as jo.tasks.CNN(classes=10) (of one of nnx, "
+            f"flax.nnx.bridge.to_linen makes one), got {checks.shown(module)}"
+        )
+    samples = jax.ShapeDtypeStruct((3, *shape), "float32")
+    try:
+        variables = _variables(module, shape)
+    except Exception as error:
+        raise ValueError(
+            f"module must take a batch of samples of shape {list(shape)}: {_first_line(error)}"
+        ) from None
+    others = sorted(set(variables) - {"params"})
+    if others:
+        raise ValueError(
+            f"module must hold nothing but parameters, which are what is averaged, got {others}: "
+            "give one without batch statistics or other state"
+        )
+    if not jax.tree.leaves(variables):
+        raise ValueError("module must have parameters, got none")
+    try:
+        logits = jax.eval_shape(module.apply, variables, samples)
+    except flax.errors.InvalidRngError:
+        raise ValueError(
+            "module must compute the same each time, without random numbers: give one without "
+            "dropout, or with deterministic=True"
+        ) from None
+    shape = getattr(logits, "shape", None)
+    if shape is None or len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
+        got = "no array" if shape is None else f"shape {list(shape)} for 3 samples"
+        raise ValueError(f"module must return logits [sample, classes ≥ 2], got {got}")
+    types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
+    if types != {"float32"}:
+        raise ValueError(f"module must have parameters and logits in float32, got {sorted(types)}")
+    return shape[1]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,170 @@
+"""Who holds which sample: each partition is a function of a key, all labels, and sizes.
+
+`dirichlet(0.3)(key, labels, users, samples)` returns the indices [D_i] that each user holds, in
+random order, so that the first fifth (which calibration sees) is like the rest. No sample is held
+twice, by one user or by two, unless `replace=True` asks for draws with replacement.
+"""
+
+import numbers
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from jaxota import checks
+
+Partition = Callable[..., list[np.ndarray]]  # (key, labels [sample], users, samples) → [D_i] each
+
+
+def iid(replace: bool = False) -> Partition:
+    """Every user holds a shuffled draw of all samples."""
+
+    def partition(key, labels, users: int, samples: int):
+        rng, labels = _start(key, labels, users, samples, replace)
+        chosen = rng.choice(len(labels), (users, samples), replace)
+        return list(chosen)
+
+    return partition
+
+
+def label_skew(share: float, replace: bool = False) -> Partition:
+    """A `share` of a user's samples is of a label of its own, the rest a shuffled draw of all.
+
+    The paper's imbalanced data are `label_skew(0.2)`. User i's own label is the i-th, beginning
+    anew after the last.
+    """
+    if not _is_number(share) or not 0 <= share <= 1:
+        raise ValueError(f"share must lie in 0 … 1, got {checks.shown(share)}")
+
+    def partition(key, labels, users: int, samples: int):
+        rng, labels = _start(key, labels, users, samples, replace)
+        pools = _Pools(rng, labels, replace)
+        size = round(share * samples)
+        own = [pools.take(user % len(pools), size) for user in range(users)]
+        rest = pools.take_any(users * (samples - size)).reshape(users, -1)
+        return [rng.permutation(np.concatenate(each)) for each in zip(own, rest, strict=True)]
+
+    return partition
+
+
+def dirichlet(alpha: float, replace: bool = False) -> Partition:
+    """A user's labels are drawn in proportions ~ Dirichlet(alpha, …, alpha) of its own.
+
+    Small `alpha` is strong skew. Where a label runs out, the user's other labels fill its place in
+    their proportions.
+    """
+    _check_concentration(alpha)
+
+    def partition(key, labels, users: int, samples: int):
+        rng, labels = _start(key, labels, users, samples, replace)
+        pools = _Pools(rng, labels, replace)
+        # By way of logarithms: for a small alpha all gamma variates of a user may be 0.
+        log_gamma = np.log(rng.gamma(alpha + 1.0, size=(users, len(pools))))
+        log_gamma += np.log(rng.random((users, len(pools)))) / alpha
+        proportions = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
+        return [rng.permutation(pools.take_in_proportion(p, samples)) for p in proportions]
+
+    return partition
+
+
+def shards(per_user: int) -> Partition:
+    """Samples sorted by label and cut into equal shards, `per_user` of which each user is dealt."""
+    checks.whole("per_user", per_user, 1)
+
+    def partition(key, labels, users: int, samples: int):
+        rng, labels = _start(key, labels, users, samples)
+        if samples % per_user:
+            raise ValueError(
+                f"samples must be a multiple of per_user = {per_user} shards, got {samples}"
+            )
+        chosen = rng.permutation(len(labels))[: users * samples]
+        ordered = chosen[np.argsort(labels[chosen], kind="stable")]
+        dealt = rng.permutation(ordered.reshape(users * per_user, -1)).reshape(users, samples)
+        return [rng.permutation(held) for held in dealt]
+
+    return partition
+
+
+def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
+    """Users of unequal size D_i, in proportions ~ Dirichlet(alpha, …, alpha); labels shuffled.
+
+    All together hold users · samples, and each `at_least` so many.
+    """
+    _check_concentration(alpha)
+    checks.whole("at_least", at_least, 1)
+
+    def partition(key, labels, users: int, samples: int):
+        rng, labels = _start(key, labels, users, samples)
+        if at_least > samples:
+            raise ValueError(f"at_least must be ≤ samples = {samples}, the mean, got {at_least}")
+        spare = users * (samples - at_least)
+        wanted = spare * rng.dirichlet(np.full(users, alpha))
+        sizes = np.floor(wanted).astype(int)
+        sizes[np.argsort(sizes - wanted)[: spare - sizes.sum()]] += 1  # the largest remainders
+        ends = np.cumsum(at_least + sizes)[:-1]
+        return np.split(rng.permutation(len(labels))[: users * samples], ends)
+
+    return partition
+
+
+class _Pools:
+    """The samples that are left of every label, shuffled."""
+
+    def __init__(self, rng, labels, replace: bool):
+        self.rng, self.replace = rng, replace
+        self.pools = [
+            rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.pools)
+
+    def take(self, number: int, count: int) -> np.ndarray:
+        pool = self.pools[number]
+        if self.replace:
+            return self.rng.choice(pool, count)
+        if count > len(pool):
+            raise ValueError(
+                f"samples must leave each user {count} of its own label, but only {len(pool)} are "
+                "left: lower share or samples, or allow replace=True"
+            )
+        self.pools[number] = pool[count:]
+        return pool[:count]
+
+    def take_any(self, count: int) -> np.ndarray:
+        """Of all labels alike; the last to be taken."""
+        return self.rng.choice(np.concatenate(self.pools), count, self.replace)
+
+    def take_in_proportion(self, proportions, count: int) -> np.ndarray:
+        taken = np.empty(0, int)
+        while len(taken) < count:
+            left = np.array([len(pool) for pool in self.pools])
+            weights = np.where(left > 0, proportions, 0.0)
+            weights = weights if weights.sum() > 0 else left  # none left of the labels it wants
+            wanted = self.rng.multinomial(count - len(taken), weights / weights.sum())
+            counts = wanted if self.replace else np.minimum(wanted, left)
+            parts = [self.take(label, n) for label, n in enumerate(counts)]
+            taken = np.concatenate([taken, *parts])
+        return taken
+
+
+def _start(key, labels, users, samples, replace=False):
+    """A generator for `key`, and the labels [sample], after a look at the sizes."""
+    labels = np.asarray(labels)
+    users, samples = checks.whole("users", users, 1), checks.whole("samples", samples, 1)
+    if users * samples > len(labels) and not replace:
+        raise ValueError(
+            f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
+            f"{samples} = {users * samples}"
+        )
+    words = jax.random.key_data(checks.key("key", key))
+    return np.random.default_rng(np.asarray(words)), labels
+
+
+def _check_concentration(alpha) -> None:
+    if not _is_number(alpha) or not 0 < alpha < np.inf:
+        raise ValueError(f"alpha must be a finite number > 0, got {checks.shown(alpha)}")
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

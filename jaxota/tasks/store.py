@@ -1,0 +1,234 @@
+"""Image datasets kept and read by tensorflow-datasets (tfds), without TensorFlow.
+
+Looked for in this order: prepared by tfds in the folder; the published files in the folder, which
+are prepared once, in the cache folder; the same files from the internet.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from jaxota.tasks import originals
+
+DATA = "JAXOTA_DATA"  # names the folder where no data_dir is given
+PATIENCE = 5.0  # seconds that a server has to answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One part of a dataset; images are decoded when they are asked for."""
+
+    labels: np.ndarray  # [sample]
+    pixels: np.ndarray | list[bytes]  # [sample, height, width, channel], or a PNG each
+
+    def images(self, indices) -> np.ndarray:
+        """Pixels between 0 and 1 [..., height, width, channel] of the samples `indices` [...]."""
+        from PIL import Image
+
+        indices = np.asarray(indices)
+        if not isinstance(self.pixels, list):
+            return self.pixels[indices] / np.float32(255)
+        images = np.stack(
+            [np.asarray(Image.open(io.BytesIO(self.pixels[n]))) for n in indices.reshape(-1)]
+        )
+        images = images[..., None] if images.ndim == 3 else images
+        return images.reshape(*indices.shape, *images.shape[1:]) / np.float32(255)
+
+
+def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
+    """The training and test samples of a dataset that tfds knows by this name."""
+    try:
+        import PIL  # noqa: F401
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ValueError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
+    folders, cache = _folders(data_dir), _cache()
+    place = (
+        _prepared(folders, dataset, config)
+        or _from_originals(tfds, folders, cache, dataset, config)
+        or _prepared([cache / "published"], dataset, config)
+        or _downloaded(tfds, folders, cache, dataset, config)
+    )
+    builder = tfds.builder_from_directory(place)
+    return _read(tfds, builder, "train"), _read(tfds, builder, "test")
+
+
+def _folders(data_dir) -> list[Path]:
+    """Where to look: the folder that was named, or tfds's own."""
+    named = data_dir or os.environ.get(DATA)
+    if named is None:
+        own = os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"
+        return [Path(own)]
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        name = "data_dir" if data_dir else DATA
+        raise ValueError(f"{name} must be a folder, got {folder}, which is none")
+    return [folder]
+
+
+def _cache() -> Path:
+    place = os.environ.get("JAXOTA_CACHE") or "off"
+    return Path(platformdirs.user_cache_dir("jaxota") if place == "off" else place) / "datasets"
+
+
+def _prepared(folders: list[Path], dataset: str, config: str) -> Path | None:
+    """The newest version that tfds prepared in one of the folders."""
+    for folder in folders:
+        versions = (folder / dataset / config).glob("*.*.*/dataset_info.json")
+        newest = sorted(versions, key=lambda path: _version(path.parent.name))
+        if newest:
+            return newest[-1].parent
+    return None
+
+
+def _version(name: str) -> tuple:
+    return tuple(int(part) if part.isdigit() else -1 for part in name.split("."))
+
+
+def _from_originals(tfds, folders, cache: Path, dataset: str, config: str) -> Path | None:
+    """What tfds prepared of the published files in one of the folders, now or before."""
+    for folder in folders:
+        files = originals.find(folder, dataset, config)
+        if files is None:
+            continue
+        _refuse_others(tfds, folder, dataset, files)
+        content = hashlib.sha256()
+        for name in sorted(files):
+            content.update(files[name])
+        place = cache / content.hexdigest()[:16]
+        return _prepared([place], dataset, config) or _prepare(tfds, place, dataset, config, files)
+    return None
+
+
+def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) -> None:
+    """Fashion-MNIST's files have the names of MNIST's: tfds's checksums tell them apart."""
+    held = {hashlib.sha256(content).hexdigest() for content in files.values()}
+    for other in {"mnist", "fashion_mnist"} - {dataset}:
+        if held & {info.checksum for info in tfds.builder_cls(other).url_infos.values()}:
+            raise ValueError(f"data_dir: {folder} holds {other}, not {dataset}")
+
+
+def _prepare(tfds, place: Path, dataset: str, config: str, files: dict[str, bytes]) -> Path:
+    """Let tfds write the published `files` to `place`, whole or not at all."""
+    splits = originals.parse(dataset, config, files)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        builder = _builder(tfds, dataset, splits)(
+            data_dir=draft, config=config or None, file_format="array_record"
+        )
+        classes = builder.info.features["label"].num_classes
+        for _, labels in splits.values():
+            if labels.max() >= classes:
+                raise ValueError(
+                    f"data_dir: labels of {dataset} must lie in 0 … {classes - 1}, "
+                    f"got {labels.max()}"
+                )
+        builder.download_and_prepare()
+        with contextlib.suppress(OSError):  # another process was faster
+            draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return _prepared([place], dataset, config)
+
+
+def _builder(tfds, dataset: str, splits: dict[str, tuple]):
+    """tfds's own builder of the dataset, handed the arrays of the published files."""
+    from tensorflow_datasets.core import registered
+
+    stock = tfds.builder_cls(dataset)
+
+    def split_generators(self, manager):
+        return {split: self._generate_examples(split, *arrays) for split, arrays in splits.items()}
+
+    def generate_examples(self, split, images, labels):
+        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+            record = {"image": _png(image), "label": int(label)}
+            yield number, record | ({"id": f"{split}_{number:05d}"} if dataset == "cifar10" else {})
+
+    methods = {"_split_generators": split_generators, "_generate_examples": generate_examples}
+    with registered.skip_registration():
+        return type(
+            stock.__name__, (stock,), {"__module__": __name__, "name": stock.name, **methods}
+        )
+
+
+def _png(image: np.ndarray) -> io.BytesIO:
+    """tfds encodes arrays by TensorFlow alone, but takes files as they are."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(file, "PNG")
+    file.seek(0)
+    return file
+
+
+def _downloaded(tfds, folders, cache: Path, dataset: str, config: str) -> Path:
+    """Fetch the published files, checksums verified by tfds, and prepare them."""
+    urls = tfds.builder_cls(dataset).url_infos
+    first = next(iter(urls))
+    if not _answers(first):
+        wanted = ", ".join(
+            f"{name}.gz" for name in sum(originals.names(dataset, config).values(), ())
+        )
+        if dataset == "cifar10":
+            wanted = "cifar-10-binary.tar.gz"
+        raise ValueError(
+            f"{dataset} is neither in {folders[0]} nor can {first.split('/')[2]} be reached: put "
+            f"{wanted} into a folder and name it with data_dir, --data-dir or {DATA}"
+        )
+    manager = tfds.download.DownloadManager(
+        download_dir=cache / "downloads",
+        dataset_name=dataset,
+        url_infos=urls,
+        force_checksums_validation=True,
+    )
+    paths = manager.download({info.filename: url for url, info in urls.items()})
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        for name, path in paths.items():
+            os.link(path, Path(folder) / name)
+        files = originals.find(folder, dataset, config)
+    return _prepare(tfds, cache / "published", dataset, config, files)
+
+
+def _answers(url: str) -> bool:
+    """Whether a server can be reached, within seconds: tfds itself would try for minutes."""
+    import requests
+
+    answers = []
+
+    def ask():
+        with contextlib.suppress(requests.RequestException):
+            answers.append(requests.head(url, timeout=PATIENCE))
+
+    thread = threading.Thread(target=ask, daemon=True)  # a name server may hang beyond the timeout
+    thread.start()
+    thread.join(PATIENCE)
+    return bool(answers)
+
+
+def _read(tfds, builder, split: str) -> Split:
+    if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
+        try:
+            whole = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
+        except ImportError:
+            raise ValueError(
+                f"data_dir: {builder.data_path} was prepared as "
+                f"{builder.info.file_format.value}, which TensorFlow alone reads: pip install "
+                "tensorflow, or give a folder with the published files"
+            ) from None
+        return Split(np.asarray(whole["label"]), np.asarray(whole["image"]))
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    source = builder.as_data_source(split=split, decoders=decoders)
+    records = source.__getitems__(range(len(source)))
+    labels = np.array([record["label"] for record in records])
+    return Split(labels, [record["image"] for record in records])
