@@ -14,14 +14,14 @@ figures: .venv/installed
 test: .venv/tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 # The package alone, and then with what its tests need.
 .venv/installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' || \
 		{ echo "jaxota needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[datasets]'
 	@touch $@
 
 .venv/tested-with: .venv/installed

@@ -25,7 +25,17 @@ def calibrate(key, algorithm, task, rounds: int, trials: int = 100, initial=None
 
 
 def measure(options: entry.Options, key, algorithm, task, initial) -> Plan:
-    """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V."""
+    """To be compiled: the plan from all calibration trials."""
+    trials = jnp.arange(options.calibration_trials)
+    return pool(*observe(options, key, trials, algorithm, task, initial))
+
+
+def observe(options: entry.Options, key, trials, algorithm, task, initial):
+    """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
+
+    Returns the moments [trial, round, …] of the model block and, `()` if there is none, of the
+    control block, in the trials of these numbers [trial].
+    """
     key = jax.random.fold_in(key, _CALIBRATION)
     algorithms = (Algorithm(algorithm.local, ErrorFree(), Identity()),)
 
@@ -41,10 +51,14 @@ def measure(options: entry.Options, key, algorithm, task, initial) -> Plan:
         )
         return seen[0]
 
-    model, control = in_chunks(trial, jnp.arange(options.calibration_trials), options.chunk)
+    return in_chunks(trial, trials, options.chunk)
+
+
+def pool(model, control) -> Plan:
+    """The plan from the moments that `observe` returns."""
     energy, mean, var, average_mean, average_var = _pool(*model)
     plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
-    if not algorithm.local.controlled:
+    if not control:
         return plan
     energy, mean, var, average_mean, average_var = _pool(*control)
     return plan.replace(

@@ -53,7 +53,20 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
     command.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
     command.add_argument("--seed", type=int, default=0, metavar="S", help="of data and trials (0)")
-    command.add_argument("--snr-db", type=float, metavar="X", help="P/sw2 in dB, per vector")
+    command.add_argument("--snr-db", type=float, metavar="X", help="P/sw2 in dB")
+    command.add_argument(
+        "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
+    )
+    images = command.add_argument_group("for experiments on images")
+    images.add_argument(
+        "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
+    )
+    images.add_argument(
+        "--data-dir", metavar="DIR", help="folder with the data (that which JAXOTA_DATA names)"
+    )
+    images.add_argument(
+        "--init-scale", type=float, metavar="S", help="N(0, S²) is added to the initial model (0)"
+    )
     command.add_argument(
         "--out",
         type=Path,
@@ -76,13 +89,14 @@ def _run(arguments) -> int:
     from rich.console import Console
 
     experiment = _experiment(arguments)
+    _silence_tfds()
     _writable(arguments.out)
     _use_cache()
     from jaxota import compare, results
 
     with _progress(experiment, _remember_interruption()) as report:
         outcome = compare.run(experiment, arguments.seed, report)
-        report("writing", experiment.trials)
+        report("writing")
         paths = results.save(outcome, arguments.out)
     console = Console(width=None if sys.stdout.isatty() else 120)
     print(results.caption(outcome))
@@ -97,19 +111,29 @@ def _run(arguments) -> int:
 
 def _experiment(arguments):
     """The named experiment with the numbers of the command line."""
-    from jaxota.experiments import EXPERIMENTS
+    from jaxota.experiments import EXPERIMENTS, Images
 
     if arguments.experiment not in EXPERIMENTS:
         raise ValueError(
             f"unknown experiment {arguments.experiment!r}: choose from {', '.join(EXPERIMENTS)}"
         )
     experiment = EXPERIMENTS[arguments.experiment]
-    if arguments.snr_db is not None:
-        snr_db = arguments.snr_db
-        channels = {k: v.replace(snr_db=snr_db) for k, v in experiment.channels.items()}
-        experiment = dataclasses.replace(experiment, channels=channels)
-    given = {k: v for k in ("trials", "rounds") if (v := getattr(arguments, k)) is not None}
-    return dataclasses.replace(experiment, **given)
+    channel = _given(arguments, "snr_db", "snr_per")
+    channels = {label: c.replace(**channel) for label, c in experiment.channels.items()}
+    images = _given(arguments, "dataset", "data_dir", "init_scale")
+    task = experiment.task
+    if images and not isinstance(task, Images):
+        option = next(iter(images)).replace("_", "-")
+        raise ValueError(f"--{option} is for experiments on images, which {experiment.name} is not")
+    if images:
+        task = dataclasses.replace(task, **images)
+    numbers = _given(arguments, "trials", "rounds")
+    return dataclasses.replace(experiment, channels=channels, task=task, **numbers)
+
+
+def _given(arguments, *names: str) -> dict:
+    """Those of the options that the command line holds."""
+    return {name: v for name in names if (v := getattr(arguments, name)) is not None}
 
 
 def _writable(folder: Path) -> None:
@@ -150,6 +174,14 @@ def _use_cache() -> None:
     jax.config.update("jax_logging_level", "CRITICAL")
 
 
+def _silence_tfds() -> None:
+    """Its bars would run through ours."""
+    with contextlib.suppress(ImportError):
+        import tensorflow_datasets
+
+        tensorflow_datasets.disable_progress_bar()
+
+
 @contextlib.contextmanager
 def _progress(experiment, interrupted):
     """A bar that is gone when the work is done; nothing where there is no terminal."""
@@ -161,12 +193,13 @@ def _progress(experiment, interrupted):
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     with bar:
-        task = bar.add_task(experiment.name, total=experiment.trials)
+        task = bar.add_task(experiment.name, total=None)
 
-        def report(what: str, trials: int) -> None:
+        def report(what: str, done: int = 0, of: int | None = None) -> None:
             if interrupted():
                 raise KeyboardInterrupt
-            bar.update(task, description=f"{experiment.name}: {what}", completed=trials)
+            # Without a total the bar only shows that there is life.
+            bar.update(task, description=f"{experiment.name}: {what}", completed=done, total=of)
 
         yield report
 

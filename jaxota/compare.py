@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import checks, entry
+from jaxota.calibrate import observe, pool
 from jaxota.experiments import Experiment
-from jaxota.simulate import measure_all, run_all
+from jaxota.simulate import run_all
 from jaxota.types import History
 
-IN_FLIGHT = 4000  # users of all trials and settings that run between two signs of progress
+# What may run between two signs of progress: users of all trials and settings, and products.
+IN_FLIGHT = 4000
+PRODUCTS = 2e10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Results:
 
 
 def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Results:
-    """Run `experiment`; `report(what, trials)` hears how far it is.
+    """Run `experiment`; `report(what, done, of)` hears how far it is.
 
     The data come from a key of their own, so that they stay the same for other trials. Algorithms
     and settings run side by side, one program for all channels of a kind; calibration, which no
@@ -38,65 +41,107 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     seed = checks.whole("seed", seed, 0)
     if seed >= 2**32:
         raise ValueError(f"seed must be < 2**32, got {seed}")
+    rounds = checks.whole("rounds", experiment.rounds, 1)
     trials = checks.whole("trials", experiment.trials, 1)
     k_data, k_trials = jax.random.split(jax.random.key(seed))
-    task = experiment.task(k_data)
-    settings = len(experiment.channels)
-    pieces = -(-trials // max(1, IN_FLIGHT // (task.users * settings)))
-    size = -(-trials // pieces)
+    report("reading the data")
+    task, every = experiment.task(k_data), min(experiment.every, rounds)
     entered = [
-        entry.experiment(k_trials, algorithm, channel, task, experiment.rounds, size)
+        entry.experiment(k_trials, algorithm, channel, task, rounds, trials, every=every)
         for algorithm in experiment.algorithms.values()
         for channel in experiment.channels.values()
     ]
+    settings = len(experiment.channels)
     arguments, options = entered[0]
-    channels = [each["channel"] for each, _ in entered[:settings]]
+    kinds = _kinds([each["channel"] for each, _ in entered[:settings]])
     algorithms = tuple(each["algorithm"] for each, _ in entered[::settings])
     options = options._replace(chunk=max(1, min(o.chunk for _, o in entered) // len(entered)))
-    rules, kinds = _rules(algorithms), _kinds(channels)
-    common = {"key": k_trials, "algorithms": algorithms, "task": arguments["task"]}
+    common = {"key": k_trials, "task": arguments["task"]}
+    rules = _rules(algorithms)
+    planned = {r: a for r, a in zip(rules, algorithms, strict=True) if a.needs_plan}
+    calibration = {"algorithms": tuple(planned.values()), **common}
 
-    report("compiling", 0)
+    report("compiling")
     start = time.perf_counter()
-    lowered = _measure_all.lower(options, rules, **common)
-    measure, plans = lowered.compile(), lowered.out_info
-    numbers = arguments["trials"]
+    few = _piece(calibration, rounds, options.calibration_trials)
+    lowered = _observe_all.lower(options, trials=jnp.arange(few), **calibration)
+    observe, plans = lowered.compile(), jax.eval_shape(_pooled, lowered.out_info)
+    common |= {"algorithms": algorithms}
+    size = _piece(common, rounds, trials, settings)
+    plans = _by_rule(planned, plans, rules)
     programs = [
-        _run_settings.lower(options, rules, kind, trials=numbers, plans=plans, **common).compile()
+        _run_settings.lower(options, kind, trials=jnp.arange(size), plans=plans, **common).compile()
         for _, kind in kinds
     ]
 
     ready = time.perf_counter()
-    report("calibrating", 0)
-    plans, done = measure(**common), []
-    for first in range(0, trials, size):
-        report("running", first)
-        numbers = jnp.arange(first, first + size)
-        done.append(
-            [
-                jax.device_get(program(kind, trials=numbers, plans=plans, **common))
-                for program, (_, kind) in zip(programs, kinds, strict=True)
-            ]
-        )
+    seen = _in_pieces(
+        lambda numbers: observe(trials=numbers, **calibration),
+        *(options.calibration_trials, few, 0, functools.partial(report, "calibrating")),
+    )
+    pooled = _pooled(seen)
+    plans = _by_rule(planned, pooled, rules)
+    joined = _in_pieces(
+        lambda numbers: [
+            program(kind, trials=numbers, plans=plans, **common)
+            for program, (_, kind) in zip(programs, kinds, strict=True)
+        ],
+        *(trials, size, 1, functools.partial(report, "running")),
+    )
     end = time.perf_counter()
-    joined = jax.tree.map(lambda *parts: np.concatenate(parts, 1)[:, :trials], *done)
-    histories = _by_label(experiment, kinds, joined)
-    sound = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
     adrift = {
         label
-        for label, algorithm, rule in zip(experiment.algorithms, algorithms, rules, strict=True)
-        if algorithm.needs_plan and not sound[rule]
+        for label, plan in zip(experiment.algorithms, plans, strict=True)
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(plan))
     }
+    histories = _by_label(experiment, kinds, joined)
     return Results(experiment, seed, histories, adrift, ready - start, end - ready)
 
 
-_measure_all = jax.jit(measure_all, static_argnames=("options", "rules"))
+def _piece(arguments: dict, rounds: int, trials: int, settings: int = 1) -> int:
+    """How many trials to run at a time: pieces of one size, none of which takes long."""
+    task = arguments["task"]
+    local = [algorithm.local for algorithm in arguments["algorithms"]]
+    samples = sum(rule.steps * (rule.batch or 1) for rule in local) or 1
+    users = task.users * settings
+    products = users * samples * task.dim * rounds
+    pieces = -(-trials // max(1, int(min(IN_FLIGHT // users, PRODUCTS // products))))
+    return -(-trials // pieces)
 
 
-@functools.partial(jax.jit, static_argnames=("options", "rules"))
-def _run_settings(options, rules, channels, **arguments):
+def _in_pieces(program, trials: int, size: int, axis: int, report):
+    """What `program` gives of the numbers of all trials, `size` at a time, joined along `axis`."""
+    done = []
+    for first in range(0, trials, size):
+        report(first, trials)
+        done.append(jax.device_get(program(jnp.arange(first, first + size))))
+    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis), *done)
+    return jax.tree.map(lambda x: x[(slice(None),) * axis + (slice(trials),)], joined)
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def _observe_all(options, trials, algorithms, **arguments):
+    """The moments of the calibration of each algorithm."""
+    return tuple(
+        observe(options, trials=trials, algorithm=algorithm, initial=(), **arguments)
+        for algorithm in algorithms
+    )
+
+
+def _pooled(seen) -> tuple:
+    return tuple(pool(*moments) for moments in seen)
+
+
+def _by_rule(planned: dict, plans: tuple, rules) -> tuple:
+    """Each algorithm's plan, that of its local rule; `()` where the rule has none."""
+    plans = dict(zip(planned, plans, strict=True))
+    return tuple(plans.get(rule, ()) for rule in rules)
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def _run_settings(options, channels, **arguments):
     """Every algorithm over each of the stacked channels: a tuple of `History`, [setting, …]."""
-    run = functools.partial(run_all, options, rules, initial=(), **arguments)
+    run = functools.partial(run_all, options, initial=(), **arguments)
     if len(channels.snr_db) == 1:  # spare the tracing of an axis that is not one
         only = jax.tree.map(lambda x: x[0], channels)
         return jax.tree.map(lambda x: x[None], run(channel=only))

@@ -1,10 +1,12 @@
 """The paper's figures and their extensions, as data."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jaxota import plots, tasks
-from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg, scaffold
+from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
 from jaxota.fading import rayleigh
 
@@ -14,15 +16,67 @@ class Experiment:
     """Algorithms that are compared on one task over one channel, or over several settings of it."""
 
     name: str
-    title: str
+    about: str  # the title, with the name of the data for {dataset}
     task: Callable  # key → task
     algorithms: dict[str, Algorithm]  # by the label of their curve
     channels: dict[str, Channel]  # by the label of their setting, "" if there is but one
     draw: Callable  # (results, title) → figure
     rounds: int = 60
     trials: int = 100
+    every: int = 1  # rounds from one score to the next
     metric: str = "gap"
     reference: str = "COTAF"  # what the others are compared with, trial by trial
+
+    @property
+    def title(self) -> str:
+        return self.about.format(dataset=getattr(self.task, "title", ""))
+
+
+class Dataset(NamedTuple):
+    """A set of images that an experiment may be run on."""
+
+    title: str
+    task: Callable
+    classes: int = 10
+
+
+DATASETS = {
+    "mnist": Dataset("MNIST", tasks.mnist),
+    "fashion_mnist": Dataset("Fashion-MNIST", tasks.fashion_mnist),
+    "emnist": Dataset("EMNIST", tasks.emnist, classes=47),
+    "cifar10": Dataset("CIFAR-10", tasks.cifar10),
+    "digits": Dataset("8×8 digits", tasks.digits),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A task of classifying images, dealt out to ten users."""
+
+    dataset: str
+    module: Callable  # number of classes → flax module
+    partition: Callable = tasks.iid()
+    init_scale: float = 0.0
+    data_dir: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self._known.title
+
+    def __call__(self, key):
+        task, classes = self._known.task, self._known.classes
+        options = {"partition": self.partition, "init_scale": self.init_scale}
+        if self.dataset != "digits":
+            options["data_dir"] = self.data_dir
+        elif self.data_dir is not None:
+            raise ValueError("data_dir must not be given for digits, which need no files")
+        return task(key, module=self.module(classes), **options)
+
+    @property
+    def _known(self) -> Dataset:
+        if self.dataset not in DATASETS:
+            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+        return DATASETS[self.dataset]
 
 
 def _one_panel(results, title: str):
@@ -59,8 +113,20 @@ def _compared(steps: int) -> dict[str, Algorithm]:
     }
 
 
-def _over_the_air(steps: int) -> dict[str, Algorithm]:
-    return {name: _compared(steps)[name] for name in ("COTAF", "BAAF", "COBAAF")}
+def _some(algorithms: dict[str, Algorithm], *names: str) -> dict[str, Algorithm]:
+    return {name: algorithms[name] for name in names}
+
+
+def _on_images(step_size: float) -> dict[str, Algorithm]:
+    local = {"step_size": step_size, "steps": 5, "batch": 20}
+    return {
+        "noisy FedAvg": noisy_fedavg(**local),
+        "COTAF": cotaf(**local),
+        "BAAF": baaf(**local),
+        "COBAAF": cobaaf(**local),
+        "FedAvg (noise-free)": fedavg(**local),
+        "SCAFFOLD (noise-free)": scaffold(**local),
+    }
 
 
 def _regression(users: int):
@@ -89,7 +155,7 @@ EXPERIMENTS = {
             "fading",
             "regression over Rayleigh fading, N = 20, K = 10",
             _regression(20),
-            _over_the_air(10),
+            _some(_compared(10), "COTAF", "BAAF", "COBAAF"),
             {"no fading": _AWGN}
             | {f"threshold {t:g}": _AWGN.replace(fading=rayleigh(t, t)) for t in _THRESHOLDS},
             _panel_for_each_algorithm,
@@ -98,9 +164,45 @@ EXPERIMENTS = {
             "csi",
             "regression, Rayleigh fading, imperfect CSI, N = 20, K = 10",
             _regression(20),
-            _over_the_air(10),
+            _some(_compared(10), "COTAF", "BAAF", "COBAAF"),
             {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS},
             _against_csi_error,
+        ),
+        Experiment(
+            "fig4",
+            "{dataset} balanced, softmax regression, N = 10, K = 5",
+            Images("mnist", tasks.SoftmaxRegression),
+            _some(_on_images(1e-2), "noisy FedAvg", "COTAF", "BAAF", "FedAvg (noise-free)"),
+            {"": _AWGN},
+            _one_panel,
+            rounds=100,
+            trials=20,
+            every=5,
+            metric="accuracy",
+        ),
+        Experiment(
+            "fig5",
+            "{dataset} imbalanced, softmax regression, N = 10, K = 5",
+            Images("mnist", tasks.SoftmaxRegression, tasks.label_skew(0.2)),
+            _some(_on_images(1e-2), "COTAF", "COBAAF", "SCAFFOLD (noise-free)"),
+            {"": _AWGN},
+            _one_panel,
+            rounds=100,
+            trials=20,
+            every=5,
+            metric="accuracy",
+        ),
+        Experiment(
+            "cnn",
+            "{dataset} balanced, small CNN, N = 10, K = 5",
+            Images("digits", functools.partial(tasks.CNN, channels=(4, 8))),
+            _some(_on_images(0.2), "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)"),
+            {"": _AWGN},
+            _one_panel,
+            rounds=40,
+            trials=10,
+            every=2,
+            metric="accuracy",
         ),
     )
 }

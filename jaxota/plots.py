@@ -1,9 +1,9 @@
-"""Curves with confidence bands, ready for a two-column paper."""
+"""Curves with confidence bands and maps of who holds what, ready for a two-column paper."""
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from jaxota import stats
 
@@ -49,7 +49,7 @@ def panels(
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _floor([band for _, band in every]) if log else -np.inf
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_width(len(groups)), 2.7), dpi=300, layout="constrained")
+        figure = Figure(figsize=(_width(len(groups)), 3.0), dpi=300, layout="constrained")
         row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
         for axes, (name, group) in zip(row, bands.items(), strict=True):
             for number, (label, (rounds, band)) in enumerate(group.items()):
@@ -67,7 +67,7 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
     bands = {name: _lasts(runs, metric) for name, runs in histories.items()}
     floor = _floor(list(bands.values())) if log else -np.inf
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_width(1), 2.7), dpi=300, layout="constrained")
+        figure = Figure(figsize=(_width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         for number, (name, band) in enumerate(bands.items()):
             _curve(axes, number, name, np.asarray(values), band, floor, every=1)
@@ -75,6 +75,31 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
         _scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_LABELS.get(metric, metric)}")
         _entitle(figure, [axes], title)
+    return figure
+
+
+def partition(task, title: str = "") -> Figure:
+    """How many samples of which label each user holds; users may be of unequal size."""
+    if not hasattr(task, "labels"):
+        raise ValueError("task must be one of classification, whose users hold labels")
+    held = np.zeros((task.classes, task.users), int)
+    for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
+        held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_width(1 if task.users <= 20 else 2), 2.7), dpi=300)
+        figure.set_layout_engine("constrained")
+        axes = figure.add_subplot()
+        image = axes.imshow(held, cmap="Blues", vmin=0, aspect="auto", origin="lower")
+        if held.size <= 200:  # beyond that, numbers do not fit into their cells
+            for (label, user), count in np.ndenumerate(held):
+                colour = "white" if count > 0.6 * held.max() else "black"
+                axes.text(user, label, count, ha="center", va="center", fontsize=5, color=colour)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.set_xlabel("user $i$")
+        axes.set_ylabel("label")
+        figure.colorbar(image, ax=axes, label="samples", pad=0.02)
+        axes.set_title(title, fontsize=7)
     return figure
 
 
@@ -122,14 +147,11 @@ def _scale(axes, metric: str, log: bool, floor: float) -> None:
 
 
 def _entitle(figure, row, title: str) -> None:
-    """Title and legend: inside a single panel, around several."""
-    if len(row) == 1:
-        row[0].legend(frameon=True, framealpha=0.9, borderpad=0.4, handlelength=3.2)
-        row[0].set_title(title, fontsize=7)
-    else:
-        curves = row[0].get_legend_handles_labels()
-        figure.legend(*curves, loc="outside lower center", ncols=4, handlelength=3.2)
-        figure.suptitle(title, fontsize=8)
+    """The title above, the legend below all panels, where it covers no curve."""
+    labelled = row[0].get_legend_handles_labels()
+    columns = 2 if len(row) == 1 else 4
+    figure.legend(*labelled, loc="outside lower center", ncols=columns, handlelength=3.2)
+    figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)
 
 
 def _curve(axes, number, label, rounds, band, floor, every=None) -> None:

@@ -49,32 +49,17 @@ def simulate(
 
 def run(options: entry.Options, key, trials, algorithm, channel, task, plan, initial) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
-    plans, algorithms, rules = (plan,), (algorithm,), (0,)
-    if isinstance(plan, tuple):
-        plans = measure_all(options, rules, key, algorithms, task)
-    return run_all(options, rules, key, trials, algorithms, channel, task, plans, initial)[0]
-
-
-def measure_all(options: entry.Options, rules, key, algorithms, task) -> tuple:
-    """To be compiled: a plan for each of the local `rules`, `()` where no algorithm needs it.
-
-    `rules` numbers each algorithm's local rule; equal rules share a plan.
-    """
-    plans = [()] * (1 + max(rules))
-    for algorithm, rule in zip(algorithms, rules, strict=True):
-        if algorithm.needs_plan and not plans[rule]:
-            plans[rule] = measure(options, key, algorithm, task, initial=())
-    return tuple(plans)
+    if isinstance(plan, tuple) and algorithm.needs_plan:
+        plan = measure(options, key, algorithm, task, initial=())
+    return run_all(options, key, trials, (algorithm,), channel, task, (plan,), initial)[0]
 
 
 def run_all(
-    options: entry.Options, rules, key, trials, algorithms, channel, task, plans, initial
+    options: entry.Options, key, trials, algorithms, channel, task, plans, initial
 ) -> tuple[History, ...]:
-    """To be compiled: several algorithms side by side, each with its rule's plan."""
+    """To be compiled: several algorithms side by side, each with its plan."""
     every, user_power = options.every, options.user_power
-    moments = tuple(
-        _rows(algorithm, plans[rule]) for algorithm, rule in zip(algorithms, rules, strict=True)
-    )
+    moments = tuple(map(_rows, algorithms, plans))
 
     def trial(t):
         problem = task.problem(t)

@@ -8,6 +8,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 from pathlib import Path
 
+os.environ.setdefault(
+    "JAXOTA_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "jaxota")
+)
+
 import jax
 import numpy as np
 import pytest

@@ -43,7 +43,7 @@ class CNN(nn.Module):
         x = x[..., None] if x.ndim == 3 else x
         for features in self.channels:
             x = nn.relu(nn.Dense(features)(_neighbourhoods(x)))
-            x = nn.max_pool(x, (2, 2), (2, 2))
+            x = _pooled(x)
         return nn.Dense(self.classes)(x.reshape(len(x), -1))
 
 
@@ -57,3 +57,13 @@ def _neighbourhoods(x):
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifted = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
     return jnp.concatenate(shifted, -1)
+
+
+def _pooled(x):
+    """The largest of every 2×2 pixels; an odd last row or column is dropped, as flax does.
+
+    By reshaping, since the gradient of `nn.max_pool` is slow on CPU.
+    """
+    height, width = x.shape[1] // 2, x.shape[2] // 2
+    x = x[:, : 2 * height, : 2 * width]
+    return x.reshape(len(x), height, 2, width, 2, -1).max((2, 4))

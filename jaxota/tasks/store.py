@@ -133,7 +133,8 @@ def _prepare(tfds, place: Path, dataset: str, config: str, files: dict[str, byte
                     f"data_dir: labels of {dataset} must lie in 0 … {classes - 1}, "
                     f"got {labels.max()}"
                 )
-        builder.download_and_prepare()
+        with contextlib.redirect_stdout(io.StringIO()):  # it tells of a folder that will not last
+            builder.download_and_prepare()
         with contextlib.suppress(OSError):  # another process was faster
             draft.rename(place)
     finally:
@@ -192,7 +193,11 @@ def _downloaded(tfds, folders, cache: Path, dataset: str, config: str) -> Path:
         url_infos=urls,
         force_checksums_validation=True,
     )
-    paths = manager.download({info.filename: url for url, info in urls.items()})
+    try:
+        paths = manager.download({info.filename: url for url, info in urls.items()})
+    except Exception as error:  # of tfds, requests or the file system, and of many lines
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ValueError(f"{dataset} could not be fetched: {reason}") from None
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         for name, path in paths.items():
             os.link(path, Path(folder) / name)

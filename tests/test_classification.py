@@ -1,0 +1,344 @@
+"""Classification tasks against plain NumPy in float64, and what they refuse."""
+
+import sys
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxota as jo
+from jaxota import entry
+from jaxota.simulate import _program
+from jaxota.tasks import modules
+
+classification = sys.modules["jaxota.tasks.classification"]  # the function hides its module
+CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Features [D_i, 2, 2] and labels [D_i] of three users of unequal size, and a test set."""
+    rng = np.random.default_rng(0)
+    users = [(rng.random((n, *SHAPE)), rng.integers(0, CLASSES, n)) for n in SIZES]
+    return tuple(zip(*users, strict=True)), (rng.random((9, *SHAPE)), rng.integers(0, CLASSES, 9))
+
+
+@pytest.fixture(scope="module")
+def task(arrays):
+    return jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    return np.random.default_rng(1).standard_normal(task.dim)
+
+
+def _logits(model, x):
+    """Softmax regression: the bias comes first in the vector of parameters."""
+    bias, kernel = model[:CLASSES], model[CLASSES:].reshape(-1, CLASSES)
+    return x.reshape(len(x), -1) @ kernel + bias
+
+
+def _probabilities(model, x):
+    e = np.exp(_logits(model, x) - _logits(model, x).max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _loss(model, x, y):
+    return -np.log(_probabilities(model, x)[np.arange(len(y)), y]).mean()
+
+
+def _gradient(model, x, y):
+    error = (_probabilities(model, x) - np.eye(CLASSES)[y]) / len(y)
+    return np.concatenate([error.sum(0), (x.reshape(len(x), -1).T @ error).ravel()])
+
+
+def test_softmax_regression_agrees_with_numpy(arrays, task, model):
+    (features, labels), (x_test, y_test) = arrays
+    problem = task.problem(0)
+    assert task.dim == problem.dim == CLASSES * 5 and task.users == 3
+    for user, (x, y) in enumerate(zip(features, labels, strict=True)):
+        expected = _gradient(model, x, y)
+        np.testing.assert_allclose(problem.full_gradient(model, user), expected, atol=1e-5)
+        some = np.array([0, len(y) - 1, 0])
+        expected = _gradient(model, x[some], y[some])
+        np.testing.assert_allclose(problem.gradient(model, user, some), expected, atol=1e-5)
+    score = problem.score(jnp.asarray(model, "float32"))
+    right = (_logits(model, x_test).argmax(1) == y_test).mean()
+    loss = np.mean([_loss(model, x, y) for x, y in zip(features, labels, strict=True)])
+    np.testing.assert_allclose(score.accuracy, right, atol=1e-5)
+    np.testing.assert_allclose(score.loss, loss, atol=1e-5)
+    assert score.gap == ()
+
+
+def test_a_padded_user_is_the_user_itself(arrays, task, model):
+    """Loss and gradients of a user among longer ones are those of its unpadded data alone."""
+    (features, labels), test = arrays
+    module, model = jo.tasks.SoftmaxRegression(CLASSES), jnp.asarray(model, "float32")
+    for user in range(3):
+        alone = jo.tasks.classification(module, (features[user][None], labels[user][None]), test)
+        shared = task.replace(
+            **{k: getattr(task, k)[user : user + 1] for k in ("features", "labels", "counts")}
+        )
+        losses = [t.problem(0).score(model).loss for t in (alone, shared)]
+        np.testing.assert_allclose(*losses, rtol=1e-6)
+        gradients = alone.full_gradient(model, 0), task.full_gradient(model, user)
+        np.testing.assert_allclose(*gradients, atol=1e-6)
+
+
+def test_padding_is_never_seen(task):
+    """Whatever the padding holds, nothing changes: neither minibatches nor scores touch it."""
+    outside = np.arange(7)[None] >= np.array(SIZES)[:, None]
+    other = task.replace(
+        features=jnp.where(outside[..., None], 50.0, task.features),
+        labels=jnp.where(outside, 2, task.labels),
+    )
+    for algorithm in (jo.scaffold(0.1, 3, batch=4), jo.scaffold(0.1, 3, control_batch=2)):
+        runs = [
+            jo.simulate(jax.random.key(0), algorithm, jo.Channel(), t, rounds=3, trials=2)
+            for t in (task, other)
+        ]
+        np.testing.assert_array_equal(runs[0].model, runs[1].model)
+        np.testing.assert_array_equal(runs[0].loss, runs[1].loss)
+
+
+def test_head_is_the_first_fifth(task, model, arrays):
+    (features, labels), _ = arrays
+    head = task.head()
+    np.testing.assert_array_equal(head.counts, [2, 1, 1])
+    expected = _gradient(model, features[0][:2], labels[0][:2])
+    np.testing.assert_allclose(head.full_gradient(model, 0), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("controlled", [False, True])
+def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
+    """FedAvg and SCAFFOLD with full gradients, and their scores, with users of unequal size."""
+    (features, labels), (x_test, y_test) = arrays
+    rounds, steps, eta = 3, 2, 0.5
+    algorithm = (jo.scaffold if controlled else jo.fedavg)(eta, steps)
+    run = jo.simulate(jax.random.key(0), algorithm, jo.Channel(), task, rounds, trials=1)
+    users = list(zip(features, labels, strict=True))
+    model, server, controls = np.zeros(task.dim), 0.0, [0.0] * 3
+    for r in range(rounds):
+        local = [model] * 3
+        for i, data in enumerate(users):
+            for _ in range(steps):
+                direction = _gradient(local[i], *data) - controls[i] + server
+                local[i] = local[i] - eta * direction
+        if controlled:
+            controls = [_gradient(model, *data) for data in users]
+            server = np.mean(controls, 0)
+        model = np.mean(local, 0)
+        loss = np.mean([_loss(model, *data) for data in users])
+        np.testing.assert_allclose(run.loss[0, r], loss, atol=1e-5)
+        accuracy = (_logits(model, x_test).argmax(1) == y_test).mean()
+        np.testing.assert_allclose(run.accuracy[0, r], accuracy, atol=1e-6)
+    np.testing.assert_allclose(run.model[0], model, atol=1e-5)
+
+
+def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
+    """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
+    model = jnp.asarray(model, "float32")
+    whole = task.score(model), task.full_gradient(model, 0)
+    activations = modules.activations(task.module, task.shape)
+    monkeypatch.setattr(classification, "BLOCK", 2 * activations)
+    assert task._block == 2
+    for got, expected in zip(
+        jax.tree.leaves((task.score(model), task.full_gradient(model, 0))),
+        jax.tree.leaves(whole),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_memory_in_flight_grows_with_the_module(arrays):
+    """More activations, fewer trials at once; blocks bound it for any number of samples."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 600, 28, 28, 1)), rng.integers(0, 10, (2, 600))
+    floats = [
+        jo.tasks.classification(module, (x, y), (x[0], y[0])).floats_per_trial(20)
+        for module in (jo.tasks.SoftmaxRegression(10), jo.tasks.CNN(10), jo.tasks.CNN(10, (32, 64)))
+    ]
+    assert 2 * 20 * 784 < floats[0] < floats[1] < 10 * classification.BLOCK
+    assert modules.activations(jo.tasks.CNN(10), (28, 28, 1)) > 28 * 28 * 9
+    algorithm = jo.fedavg(0.1, 1, 20)
+    task = jo.tasks.classification(jo.tasks.CNN(10), (x, y), (x[0], y[0]))
+    assert entry.chunk(algorithm, task) * floats[1] * 4 <= entry.MEMORY
+
+
+def test_initial_models_are_the_modules_own_plus_a_scale(arrays):
+    mlp = jo.tasks.classification(jo.tasks.MLP(CLASSES, (4,)), *arrays)
+    keys = jax.random.split(jax.random.key(0), 400)
+    own = jax.vmap(mlp.init)(keys)
+    assert own.shape == (400, 4 * 4 + 4 + 4 * CLASSES + CLASSES)
+    assert len(np.unique(own[:, -1])) > 300 and np.abs(own[:, :4]).max() == 0  # biases start at 0
+    wide = jax.vmap(mlp.replace(init_scale=2.0).init)(keys) - own
+    np.testing.assert_allclose(wide.std(), 2.0, rtol=0.05)
+    zero = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
+    assert (jax.vmap(zero.init)(keys[:3]) == 0).all()
+
+
+def test_initial_scales_sweep(task):
+    swept = task.replace(init_scale=jnp.array([0.0, 1.0]))
+    algorithm = jo.cotaf(0.1, 1, 2, precode=jo.Online())
+    run = jo.sweep(jax.random.key(0), algorithm, jo.Channel(), swept, 2, 3)
+    assert run.accuracy.shape == (2, 3, 2) and list(run.settings) == ["init_scale"]
+    alone = jo.simulate(
+        jax.random.key(0), algorithm, jo.Channel(), task.replace(init_scale=1.0), 2, 3
+    )
+    np.testing.assert_allclose(run.model[1], alone.model, rtol=1e-5, atol=1e-6)
+    assert run.to_xarray().accuracy.dims == ("setting", "trial", "evaluation")
+
+
+def test_new_numbers_and_equal_modules_do_not_retrace(arrays):
+    before = _program._cache_size()
+    for scale, eta in ((0.0, 0.1), (1.0, 0.2)):
+        made_again = jo.tasks.classification(
+            jo.tasks.MLP(CLASSES, (4,)), *arrays, optax.l2_loss, init_scale=scale
+        )
+        jo.simulate(jax.random.key(0), jo.fedavg(eta, 1, 2), jo.Channel(), made_again, 2, 2)
+    assert _program._cache_size() == before + 1
+
+
+def test_losses_of_optax(arrays, model):
+    """Those of labels, those of one-hot rows, and those of each class, which are summed."""
+    module, model = jo.tasks.SoftmaxRegression(CLASSES), jnp.asarray(model, "float32")
+
+    def loss_of(loss):
+        return float(jo.tasks.classification(module, *arrays, loss).score(model).loss)
+
+    labels = loss_of(optax.softmax_cross_entropy_with_integer_labels)
+    assert loss_of(optax.softmax_cross_entropy) == pytest.approx(labels, rel=1e-5)
+    (features, targets), _ = arrays
+    model = np.asarray(model, np.float64)
+    squares = [
+        ((_logits(model, x) - np.eye(CLASSES)[y]) ** 2).sum(1).mean()
+        for x, y in zip(features, targets, strict=True)
+    ]
+    assert loss_of(optax.squared_error) == pytest.approx(np.mean(squares), rel=1e-5)
+    binary = loss_of(optax.sigmoid_binary_cross_entropy)
+    assert np.isfinite(binary) and binary != pytest.approx(labels)
+    for loss in (lambda logits, labels: 0.0, lambda logits: logits, None):
+        with pytest.raises(ValueError, match="loss must give one number a sample"):
+            loss_of(loss)
+
+
+def test_the_cnn_is_a_convolution():
+    """Its layers agree with flax's own convolution and pooling, weights carried over."""
+
+    class Plain(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for features in (4, 5):
+                x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
+            return nn.Dense(CLASSES)(x.reshape(len(x), -1))
+
+    x = jax.random.normal(jax.random.key(0), (6, 9, 8, 2))
+    plain = Plain().init(jax.random.key(1), x)["params"]
+    ours = {
+        f"Dense_{n}": {
+            "kernel": plain[f"Conv_{n}"]["kernel"].reshape(-1, features),
+            "bias": plain[f"Conv_{n}"]["bias"],
+        }
+        for n, features in enumerate((4, 5))
+    } | {"Dense_2": plain["Dense_0"]}
+    ours = jo.tasks.CNN(CLASSES, (4, 5)).apply({"params": ours}, x)
+    np.testing.assert_allclose(ours, Plain().apply({"params": plain}, x), atol=1e-5)
+    flat = jo.tasks.CNN(CLASSES, (4,)).init(jax.random.key(0), x[..., 0])  # one channel
+    assert flat["params"]["Dense_0"]["kernel"].shape == (9, 4)
+
+
+def test_modules_of_nnx_come_through_flax_bridge(arrays, model):
+    class Linear(nnx.Module):
+        def __init__(self, rngs):
+            self.dense = nnx.Linear(4, CLASSES, rngs=rngs)
+
+        def __call__(self, x):
+            return self.dense(x.reshape(len(x), -1))
+
+    with pytest.raises(ValueError, match=r"flax\.nnx\.bridge\.to_linen makes one"):
+        jo.tasks.classification(Linear(nnx.Rngs(0)), *arrays)
+    task = jo.tasks.classification(nnx.bridge.to_linen(Linear), *arrays)
+    model = jnp.asarray(model, "float32")
+    expected = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
+    np.testing.assert_allclose(task.score(model).loss, expected.score(model).loss, rtol=1e-6)
+
+
+class Wrong(nn.Module):
+    """A module of one fault."""
+
+    fault: str
+
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(len(x), -1)
+        if self.fault == "statistics":
+            x = nn.BatchNorm(use_running_average=False)(x)
+        if self.fault == "dropout":
+            x = nn.Dropout(0.5, deterministic=False)(x)
+        if self.fault == "bfloat16":
+            return nn.Dense(CLASSES, param_dtype="bfloat16", dtype="bfloat16")(x)
+        if self.fault == "parameters":
+            return x
+        if self.fault == "inside":
+            x = x @ jnp.ones((9, 9))
+        x = nn.Dense(1 if self.fault == "one" else CLASSES)(x)
+        return {"shape": x.sum(0), "pair": (x, x)}.get(self.fault, x)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("statistics", "module must hold nothing but parameters"),
+        ("dropout", "module must compute the same each time, without random numbers"),
+        ("bfloat16", "module must have parameters and logits in float32"),
+        ("parameters", "module must have parameters, got none"),
+        ("inside", "module must take a batch of samples of shape [2, 2]"),
+        ("shape", "module must return logits [sample, classes ≥ 2], got shape [3] for 3 samples"),
+        ("one", "module must return logits [sample, classes ≥ 2], got shape [3, 1]"),
+        ("pair", "module must return logits [sample, classes ≥ 2], got no array"),
+    ],
+)
+def test_bad_modules_are_one_clear_line(arrays, fault, words):
+    with pytest.raises(ValueError) as caught:
+        jo.tasks.classification(Wrong(fault), *arrays)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+X, Y = np.ones((2, 4, 2, 2)), np.ones((2, 4), int)
+TEST = X[0], Y[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "test", "words"),
+    [
+        ((X, Y + 2), TEST, "labels of data of user 0 must lie in 0 … 2, the module's outputs"),
+        ((X, Y), (X[0], Y[0] - 2), "labels of test_data must lie in 0 … 2"),
+        ((X, Y + 0.5), TEST, "labels of data of user 0 must be whole numbers, got 1.5"),
+        ((X * np.nan, Y), TEST, "features of data of user 0 must be finite, got NaN or inf"),
+        ((X, Y[:, :3]), TEST, "data of user 0 must be features [D, ...] and labels [D]"),
+        ((X, Y[:1]), TEST, "data must hold features and labels of as many users"),
+        ((X[:, :, :1], Y), TEST, "data of user 0 must be of the shape [2, 2]"),
+        (([], []), TEST, "data must hold features and labels of as many users, at least one"),
+        ((X[:, :0], Y[:, :0]), TEST, "data of user 0 must be features [D, ...] and labels [D]"),
+        ((5, 3), TEST, "data must be arrays [N, D, ...] and [N, D]"),
+        (X, TEST, "data must be a pair (features, labels)"),
+        ((X, Y), None, "test_data must be a pair (features, labels)"),
+        ((X, np.full((2, 4), "cat")), TEST, "data of user 0 must be arrays"),
+    ],
+)
+def test_bad_data_are_one_clear_line(data, test, words):
+    with pytest.raises(ValueError) as caught:
+        jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), data, test)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_bad_initial_scale_is_named_on_entry(task):
+    with pytest.raises(ValueError, match=r"task.init_scale must be finite and ≥ 0, got -1"):
+        jo.simulate(
+            jax.random.key(0), jo.fedavg(0.1, 1), jo.Channel(), task.replace(init_scale=-1.0), 1, 1
+        )

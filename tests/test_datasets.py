@@ -1,0 +1,366 @@
+"""Datasets: published files through tfds and back, without TensorFlow, and what is refused."""
+
+import gzip
+import hashlib
+import http.server
+import io
+import json
+import os
+import shutil
+import socket
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxota as jo
+from jaxota.tasks import originals, store
+
+KEY = jax.random.key(0)
+MNIST = Path(os.environ.get(store.DATA, "/nonexistent"))
+needs_mnist = pytest.mark.skipif(
+    not (MNIST / "train-images-idx3-ubyte.gz").is_file(),
+    reason=f"{store.DATA} does not name a folder with the four MNIST files",
+)
+on_mnist = [needs_mnist, pytest.mark.xdist_group("mnist")]  # prepared once, by one process
+
+
+def _idx(array) -> bytes:
+    header = bytes((0, 0, 8, array.ndim)) + np.array(array.shape, ">u4").tobytes()
+    return header + array.astype(np.uint8).tobytes()
+
+
+def _splits(shape=(28, 28), classes=10):
+    rng = np.random.default_rng(0)
+    return {
+        split: (rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, classes, n))
+        for split, n in (("train", 40), ("test", 9))
+    }
+
+
+def _idx_files(splits, config="") -> dict[str, bytes]:
+    names = originals.names("emnist" if config else "mnist", config)
+    return {
+        name: _idx(array)
+        for split, arrays in splits.items()
+        for name, array in zip(names[split], arrays, strict=True)
+    }
+
+
+def _write(folder, files, packed=True):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / (f"{name}.gz" if packed else name)).write_bytes(
+            gzip.compress(content) if packed else content
+        )
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of the test's own, and no other place where data might lie."""
+    monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.delenv(store.DATA, raising=False)
+    return tmp_path / "cache"
+
+
+def _sorted(images, labels):
+    """Rows of label and pixels in one order, whatever order tfds keeps them in."""
+    rows = np.concatenate([labels[:, None], images.reshape(len(labels), -1)], 1)
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def _assert_same(split, arrays):
+    pixels = np.round(255 * split.images(np.arange(len(split.labels)))).astype(int)
+    np.testing.assert_array_equal(_sorted(pixels, split.labels), _sorted(*arrays))
+
+
+def test_idx_files_through_tfds_and_back(tmp_path, cache):
+    """Prepared by tfds as array_record, once, without TensorFlow; read back equal, also as a
+    folder that tfds prepared."""
+    splits = _splits()
+    folder = _write(tmp_path / "files", _idx_files(splits))
+    for split, arrays in zip(store.load("mnist", "", folder), splits.values(), strict=True):
+        _assert_same(split, arrays)
+    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
+    assert json.loads(info.read_text())["fileFormat"] == "array_record"
+    written = info.stat().st_mtime_ns
+    again = store.load("mnist", "", folder)
+    assert info.stat().st_mtime_ns == written
+    prepared = store.load("mnist", "", info.parent.parent.parent)
+    np.testing.assert_array_equal(again[0].labels, prepared[0].labels)
+    assert "tensorflow" not in sys.modules
+    assert [path.name[0] for path in (cache / "datasets").iterdir()] != ["."]  # no draft is left
+
+
+def test_unpacked_files_and_the_environment_variable(tmp_path, cache, monkeypatch):
+    splits = _splits()
+    folder = _write(tmp_path / "files", _idx_files(splits), packed=False)
+    monkeypatch.setenv(store.DATA, str(folder))
+    _assert_same(store.load("fashion_mnist")[1], splits["test"])
+
+
+def test_a_task_of_stored_images(tmp_path, cache):
+    splits = _splits()
+    folder = _write(tmp_path / "files", _idx_files(splits))
+    task = jo.tasks.mnist(KEY, 4, 6, jo.tasks.quantity_skew(1.0), folder, init_scale=0.1)
+    assert task.users == 4 and task.dim == 7850 and int(task.counts.sum()) == 24
+    assert task.features.min() >= 0 and 0.9 < task.features.max() <= 1
+    images, labels = splits["train"]
+    first = np.round(255 * np.asarray(task.features[0, 0])).astype(int)
+    (where,) = np.flatnonzero((images.reshape(40, -1) == first).all(1))
+    assert labels[where] == task.labels[0, 0]
+    with pytest.raises(ValueError, match="users · samples must be ≤ 40"):
+        jo.tasks.mnist(KEY, 10, 600, data_dir=folder)
+
+
+@pytest.mark.parametrize("place", ["loose", "gzip", "archive"])
+def test_emnist_look_alike(tmp_path, cache, place):
+    """As single files, as the unpacked archive, and inside the published zip."""
+    splits = _splits(classes=47)
+    files = _idx_files(splits, "balanced")
+    folder = _write(tmp_path / "files" / ("gzip" if place == "gzip" else ""), files)
+    if place == "archive":
+        with zipfile.ZipFile(tmp_path / "gzip.zip", "w") as archive:
+            for path in folder.iterdir():
+                archive.write(path, f"gzip/{path.name}")
+    folder = tmp_path if place == "archive" else tmp_path / "files"
+    for split, arrays in zip(
+        store.load("emnist", "balanced", folder), splits.values(), strict=True
+    ):
+        _assert_same(split, arrays)
+    task = jo.tasks.emnist(KEY, 2, 5, data_dir=folder, module=jo.tasks.MLP(47, (3,)))
+    assert task.classes == 47
+    with pytest.raises(ValueError, match="config must be one of balanced, byclass"):
+        jo.tasks.emnist(KEY, config="small")
+
+
+@pytest.mark.parametrize("place", ["loose", "archive"])
+def test_cifar10_look_alike(tmp_path, cache, place):
+    splits = _splits((32, 32, 3))
+    rows = {
+        split: np.concatenate(
+            [labels[:, None], images.transpose(0, 3, 1, 2).reshape(len(labels), -1)], 1
+        ).astype(np.uint8)
+        for split, (images, labels) in splits.items()
+    }
+    pieces = dict(zip(originals.names("cifar10")["train"], np.split(rows["train"], 5), strict=True))
+    pieces["test_batch.bin"] = rows["test"]
+    files = {name: piece.tobytes() for name, piece in pieces.items()}
+    if place == "loose":
+        _write(tmp_path / "cifar-10-batches-bin", files, packed=False)
+    else:
+        with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    for split, arrays in zip(store.load("cifar10", "", tmp_path), splits.values(), strict=True):
+        _assert_same(split, arrays)
+    task = jo.tasks.cifar10(KEY, 2, 5, data_dir=tmp_path)
+    assert task.shape == (32, 32, 3) and task.dim == 3072 * 10 + 10
+
+
+def _damage(files, fault):
+    images, labels = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+    content = gzip.compress(files[images])
+    if fault == "truncated gzip":
+        return {images: content[: len(content) // 2]}
+    if fault == "flipped bit":
+        middle = len(content) // 2
+        return {images: content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :]}
+    if fault == "truncated":
+        return {images: files[images][:-1]}
+    if fault == "other kind":
+        return {images: b"PK" + files[images]}
+    if fault == "too few labels":
+        return {labels: _idx(np.zeros(3))}
+    if fault == "label":
+        return {labels: _idx(np.full(9, 11))}
+    return {images: _idx(np.zeros((40, 27, 28)))}  # "shape"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("truncated gzip", "train-images-idx3-ubyte is damaged"),
+        ("flipped bit", "train-images-idx3-ubyte is damaged"),
+        ("truncated", "train-images-idx3-ubyte is damaged: its header promises [40, 28, 28]"),
+        ("other kind", "train-images-idx3-ubyte is not an IDX file of bytes with 3 axes"),
+        ("too few labels", "t10k-images-idx3-ubyte must hold images of 28 × 28 and as many as"),
+        ("label", "labels of mnist must lie in 0 … 9, got 11"),
+        ("shape", "train-images-idx3-ubyte must hold images of 28 × 28"),
+    ],
+)
+def test_damaged_files_are_one_clear_line_and_leave_nothing(tmp_path, cache, fault, words):
+    files = _idx_files(_splits())
+    folder = _write(tmp_path / "files", files | _damage(files, fault), packed=False)
+    with pytest.raises(ValueError) as caught:
+        jo.tasks.mnist(KEY, 2, 5, data_dir=folder)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("data_dir: ")
+    assert not cache.exists() or not any((cache / "datasets").iterdir())
+
+
+def test_a_missing_file_is_named(tmp_path, cache):
+    folder = _write(tmp_path / "files", _idx_files(_splits()))
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(ValueError, match=r"lacks t10k-labels-idx1-ubyte beside t10k-images"):
+        jo.tasks.mnist(KEY, data_dir=folder)
+    with pytest.raises(
+        ValueError, match=r"data_dir must be a folder, got .*nowhere, which is none"
+    ):
+        jo.tasks.mnist(KEY, data_dir=tmp_path / "nowhere")
+
+
+def test_what_only_tensorflow_reads_is_said(tmp_path, cache):
+    folder = _write(tmp_path / "files", _idx_files(_splits()))
+    store.load("mnist", "", folder)
+    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
+    shutil.copytree(info.parent, tmp_path / "tf" / "mnist" / "3.0.1")
+    copy = tmp_path / "tf" / "mnist" / "3.0.1" / "dataset_info.json"
+    copy.write_text(copy.read_text().replace("array_record", "tfrecord"))
+    if "tensorflow" not in sys.modules:
+        with pytest.raises(ValueError, match="prepared as tfrecord, which TensorFlow alone reads"):
+            jo.tasks.mnist(KEY, data_dir=tmp_path / "tf")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("mnist", "train-images-idx3-ubyte.gz"),
+        ("fashion_mnist", "t10k-labels-idx1-ubyte.gz"),
+        ("emnist", "emnist-balanced-train-images-idx3-ubyte.gz"),
+        ("cifar10", "cifar-10-binary.tar.gz"),
+    ],
+)
+def test_offline_with_nothing_prepared_is_one_clear_line(cache, monkeypatch, tmp_path, name, file):
+    monkeypatch.setattr(store, "_answers", lambda url: False)
+    with pytest.raises(ValueError) as caught:
+        getattr(jo.tasks, name)(KEY)
+    words = str(caught.value)
+    assert f"{name} is neither in {tmp_path / 'tfds'} nor can" in words and "\n" not in words
+    assert file in words and "data_dir, --data-dir or JAXOTA_DATA" in words
+
+
+def test_a_silent_server_is_given_up_soon(monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.3)
+    with socket.socket() as silent:  # takes connections, never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        start = time.monotonic()
+        assert not store._answers(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        assert time.monotonic() - start < 5
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server of the look-alike files, in place of the publisher's."""
+    folder = _write(tmp_path / "web", _idx_files(_splits()))
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{served.server_port}/"
+        served.shutdown()
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_download_with_checksums_verified_by_tfds(server, cache, monkeypatch, sound):
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import checksums
+    from tensorflow_datasets.core.utils import Size
+
+    folder, address = server
+    infos = {
+        f"{address}{path.name}": checksums.UrlInfo(
+            size=Size(path.stat().st_size),
+            checksum=hashlib.sha256(path.read_bytes() if sound else b"").hexdigest(),
+            filename=path.name,
+        )
+        for path in sorted(folder.iterdir())[: None if sound else 1]  # no other is being fetched
+    }
+    monkeypatch.setattr(tfds.builder_cls("mnist"), "url_infos", infos)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    if not sound:
+        with pytest.raises(ValueError, match="mnist could not be fetched: ") as caught:
+            store.load("mnist")
+        assert "\n" not in str(caught.value)
+        return
+    _assert_same(store.load("mnist")[0], _splits()["train"])
+    monkeypatch.setattr(store, "_downloaded", None)  # the second time nothing is fetched
+    store.load("mnist")
+
+
+def test_digits_come_with_scikit_learn():
+    task = jo.tasks.digits(KEY)
+    assert task.features.shape == (10, 140, 64) and task.shape == (8, 8, 1) and task.dim == 650
+    assert task.test_labels.shape == (359,) and set(np.asarray(task.test_labels)) == set(range(10))
+    assert task.features.min() == 0 and task.features.max() == 1
+    test = {row.tobytes() for row in np.asarray(task.test_features)}
+    assert not test & {row.tobytes() for row in np.asarray(task.features).reshape(-1, 64)}
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ValueError, match=r"mnist needs .*: pip install 'jaxota\[datasets\]'"):
+        jo.tasks.mnist(KEY)
+    with pytest.raises(ValueError, match=r"digits needs scikit-learn: pip install"):
+        jo.tasks.digits(KEY)
+
+
+@pytest.fixture(scope="module")
+def mnist():
+    return store.load("mnist", "", MNIST)
+
+
+class TestMNIST:
+    """On the original files."""
+
+    pytestmark = on_mnist
+
+    def test_all_70000_images_are_read_back_equal(self, mnist):
+        files = originals.find(MNIST, "mnist")
+        expected = originals.parse("mnist", "", files)
+        for split, arrays in zip(mnist, expected.values(), strict=True):
+            pixels = split.images(np.arange(len(split.labels)))
+            pixels = np.round(255 * pixels).astype(np.uint8).reshape(len(split.labels), -1)
+            images, labels = arrays
+            rows = images.reshape(len(labels), -1)
+            assert sorted(
+                map(hash, zip(map(bytes, pixels), split.labels.tolist(), strict=True))
+            ) == (sorted(map(hash, zip(map(bytes, rows), labels.tolist(), strict=True))))
+
+    def test_the_files_of_another_dataset_are_refused(self):
+        with pytest.raises(ValueError, match=r"holds mnist, not fashion_mnist"):
+            jo.tasks.fashion_mnist(KEY, data_dir=MNIST)
+
+    def test_fedavg_reaches_what_it_should(self):
+        """Noise-free, fig4's settings: 0.85 ± 0.015 after 100 rounds."""
+        task = jo.tasks.mnist(KEY, data_dir=MNIST)
+        run = jo.simulate(
+            jax.random.key(1), jo.fedavg(1e-2, 5, 20), jo.Channel(), task, 100, 2, every=100
+        )
+        assert abs(np.mean(run.accuracy[:, -1]) - 0.85) < 0.015
+
+    def test_centralised_training_reaches_what_the_literature_gives(self):
+        """Softmax regression on all 60,000 images: about 0.92."""
+        task = jo.tasks.mnist(KEY, 1, 60_000, data_dir=MNIST)
+        run = jo.simulate(
+            jax.random.key(1), jo.fedavg(0.3, 600, 100), jo.Channel(), task, 6, 1, every=6
+        )
+        assert 0.91 < run.accuracy[0, -1] < 0.93
