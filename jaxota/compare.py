@@ -128,6 +128,7 @@ def _observe_all(options, trials, algorithms, **arguments):
     )
 
 
+@jax.jit
 def _pooled(seen) -> tuple:
     return tuple(pool(*moments) for moments in seen)
 

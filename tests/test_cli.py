@@ -109,6 +109,31 @@ def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch):
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
+@pytest.mark.parametrize("name", ["fig4", "fig5", "cnn"])
+def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
+    """On the digits that need no download: accuracy and loss, scored every few rounds."""
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    small = ["--trials", "2", "--rounds", "5", "--init-scale", "0.1", "--snr-per", "symbol"]
+    command = ["run", name, "--dataset", "digits", *small, "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "8×8 digits" in printed and "SNR 10 dB per symbol" in printed
+    assert "final accuracy" in printed and "difference to COTAF" in printed
+    experiment = experiments.EXPERIMENTS[name]
+    assert all(label in printed for label in experiment.algorithms)
+    data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
+    assert data.accuracy.dims == ("algorithm", "trial", "evaluation")
+    assert data.attrs["snr_per"] == "symbol"
+    scored = list(range(experiment.every, 6, experiment.every))
+    assert data.evaluation.values.tolist() == scored
+    with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["metric"] == "accuracy"]
+    assert [int(row["round"]) for row in rows] == scored * len(experiment.algorithms)
+    for row in rows:
+        mean = data.accuracy.sel(algorithm=row["algorithm"], evaluation=int(row["round"])).mean()
+        assert float(row["mean"]) == pytest.approx(float(mean))
+
+
 def test_silence_is_said(small, capsys, monkeypatch):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
@@ -138,7 +163,10 @@ def test_divergence_is_said(small, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["run", "fig9"], "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi"),
+        (
+            ["run", "fig9"],
+            "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi, fig4",
+        ),
         (["run", "fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["run", "fig1", "--rounds", "-1"], "rounds must be a whole number ≥ 1, got -1"),
         (["run", "fig1", "--trials", "many"], "argument --trials: invalid int value: 'many'"),
@@ -146,6 +174,16 @@ def test_divergence_is_said(small, capsys, monkeypatch):
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
+        (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
+        (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
+        (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
+        (["run", "fig4", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (
+            ["run", "cnn", "--data-dir", "."],
+            "data_dir must not be given for digits, which need no files",
+        ),
+        (["run", "cnn", "--init-scale", "-1"], "task.init_scale must be finite and ≥ 0, got -1"),
+        (["run", "fig1", "--snr-per", "bit"], "channel.snr_per must be 'vector' or 'symbol'"),
         (["run"], "the following arguments are required: experiment"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),
@@ -164,7 +202,7 @@ def test_list_and_version(capsys):
     assert cli.main(["list"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
-        "fig1", "fig2", "fig3", "fading", "csi"
+        "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn"
     ]  # fmt: skip
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])

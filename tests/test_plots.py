@@ -22,7 +22,9 @@ def test_curves_show_means_and_bands(history):
     np.testing.assert_allclose(lines[0].get_ydata(), np.mean(history.gap, 0), rtol=1e-5)
     assert len({line.get_color() for line in lines}) == 2
     assert axes.get_yscale() == "log" and len(axes.collections) == 2
-    assert "gap" in axes.get_ylabel() and "round" in axes.get_xlabel() and axes.get_title() == "T"
+    assert (
+        "gap" in axes.get_ylabel() and "round" in axes.get_xlabel() and figure.get_suptitle() == "T"
+    )
 
 
 def test_bands_that_reach_zero_are_cut_visibly(history):
@@ -72,3 +74,23 @@ def test_unknown_metrics_are_refused(history):
     for metric in ("accuracy", "speed"):
         with pytest.raises(ValueError, match="metric must be one that 'one' has"):
             plots.curves({"one": history}, metric)
+
+
+@pytest.mark.parametrize("users", [4, 60])
+def test_partition_shows_who_holds_how_much_of_which_label(users, tmp_path):
+    task = jo.tasks.digits(jax.random.key(0), users, 20, jo.tasks.quantity_skew(1.0))
+    figure = plots.partition(task, "T")
+    axes = figure.axes[0]
+    held = axes.images[0].get_array()
+    assert held.shape == (10, users) and axes.get_title() == "T"
+    np.testing.assert_array_equal(held.sum(0), task.counts)
+    mine = np.asarray(task.labels[0, : task.counts[0]])
+    np.testing.assert_array_equal(held[:, 0], np.bincount(mine, minlength=10))
+    numbers = [int(text.get_text()) for text in axes.texts]
+    assert numbers == (list(held.ravel()) if users == 4 else [])
+    figure.savefig(tmp_path / "partition.png")
+
+
+def test_partition_needs_labels(task):
+    with pytest.raises(ValueError, match="task must be one of classification"):
+        plots.partition(task)

@@ -19,14 +19,15 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     blocks = _blocks("python")
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
         for expression, shape in re.findall(
             r"^(\S+\.shape)\s+# (\([\d, ]+\))", block, re.MULTILINE
         ):
             assert str(eval(expression, names)) == shape
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    for picture in ("curves.png", "partition.png"):
+        assert (tmp_path / picture).stat().st_size > 10_000
     assert names["difference"].mean.shape == (20,)
 
 
@@ -39,10 +40,12 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
         for line in block.splitlines()
         if line.startswith("jaxota ")
     ]
-    assert [command[1] for command in commands] == ["list", "run"]
+    assert [command[1] for command in commands] == ["list", "run", "run"]
     for command in commands:
         assert cli.main(command[1:]) == 0
-    assert sorted(os.listdir(tmp_path / "out")) == ["fig1.csv", "fig1.nc", "fig1.png"]
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        f"{name}.{ending}" for name in ("fig1", "fig5") for ending in ("csv", "nc", "png")
+    ]
 
 
 def test_make_knows_the_two_commands():
