@@ -1,136 +1,248 @@
-"""Bound beside simulation: what the theorems promise, and what the runs they speak of do."""
+"""What `jaxota run bounds` shows: bounds against R beside the runs that they speak of."""
 
+import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxota import entry, theory
-from jaxota.constants import curvature, summarise, visit
-from jaxota.tasks.regression import Regression
-from jaxota.types import Array, part
+import jaxota
+from jaxota import checks, plots, stats, theory
+from jaxota.algorithms import Algorithm, baaf, cobaaf
+from jaxota.beside import Beside, beside, well_conditioned
+from jaxota.channel import Channel
 
 
-@part
-class Beside:
-    """One theorem beside its simulation: for each data draw and each R, one run at its own step."""
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A theorem and the algorithm it is of, to be laid beside each other."""
 
-    gap: Array  # [draw, R, trial] F(θ̄^R) − F*
-    bound: theory.Bound  # [draw, R]
-    constants: theory.Constants  # [draw, R] measured on these very runs
-    excess: Array  # [draw, R] max_r E[max_i ‖Δ_i‖²]/(KηM)², which the proofs take to be at most 1
-    power: Array  # [draw, R] max_r E[max_i ‖x_i‖²]/P of the model block
-
-
-def beside(
-    theorem,
-    key,
-    algorithm,
-    channel,
-    task,
-    rounds,
-    trials: int,
-    step_size=None,
-    calibration_trials: int = 20,
-) -> Beside:
-    """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
-
-    The arrays of `task`, a `jo.tasks.regression`, have a leading axis [draw]. Each R is a run of
-    its own at the proofs' step size for that R, which comes from constants measured at the largest
-    step allowed; the bound is computed from the constants of the run itself. A `step_size`
-    [draw, R] takes the place of the proofs'.
-    """
-    rounds = np.asarray(rounds)
-    arguments, options = entry.experiment(
-        key,
-        algorithm,
-        channel,
-        task,
-        int(rounds.max()),
-        trials,
-        calibration_trials=calibration_trials,
-    )
-    del arguments["plan"], arguments["initial"]
-    samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
-    apply = _applied(theorem)
-    run = functools.partial(_runs, options, samples, rounds=every, **arguments)
-    if step_size is None:
-        shape = len(task.counts), len(rounds)
-        start = _coarse(arguments["algorithm"], arguments["channel"], arguments["task"])
-        largest = jax.vmap(lambda c: theorem(c, 1.0).largest_step)(start)
-        constants = run(step_size=jnp.broadcast_to(largest[:, None], shape))[0]
-        step_size = apply(constants, every, None).step_size
-    step_size = jnp.asarray(step_size, "float32")
-    constants, gap, excess, power = run(step_size=step_size)
-    return Beside(gap, apply(constants, every, step_size), constants, excess, power)
+    label: str
+    theorem: object  # a function of theory
+    algorithm: Algorithm  # its step size is the proofs'
+    channel: Channel
+    rounds: tuple[int, ...]
+    task: dict  # of `well_conditioned`
 
 
-def well_conditioned(
-    seed, draws: int, users=8, samples=25, dim=4, condition=1.5, spread=0.3
-) -> Regression:
-    """Least squares whose Hessians have eigenvalues from 2 to 2·condition: arrays [draw, …].
-
-    Gaussian features are whitened user by user, then scaled coordinate by coordinate. Users' true
-    weights are N(1, spread²), targets carry noise of variance 0.01: the users differ, mildly. At
-    fig1's condition, Theorem 3 would need R of several thousand.
-    """
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((draws, users, samples, dim))
-    left, _, right = np.linalg.svd(features, full_matrices=False)
-    scale = condition ** (rng.uniform(size=(draws, users, 1, dim)) / 2)
-    features = np.sqrt(samples) * (left @ right) * scale
-    weights = 1.0 + spread * rng.standard_normal((draws, users, dim, 1))
-    targets = (features @ weights)[..., 0] + 0.1 * rng.standard_normal((draws, users, samples))
-    counts = np.full((draws, users), samples, np.int32)
-    return Regression(*map(jnp.asarray, (np.float32(features), np.float32(targets), counts)))
-
-
-@functools.cache
-def _applied(theorem):
-    """`theorem` for [draw, R] of constants."""
-    return jax.jit(jax.vmap(jax.vmap(theorem), (0, None, 0)))
-
-
-@functools.partial(jax.jit, static_argnames=("options", "samples"))
-def _runs(options, samples, key, trials, algorithm, channel, task, step_size, rounds):
-    """For each data draw and R: constants, gaps [trial] and energies over bounds, one program.
-
-    Runs go on for the largest R, and are read at their own.
-    """
-
-    def one(task, step_size, stop):
-        local = algorithm.local.replace(step_size=step_size)
-        mine = algorithm.replace(local=local)
-        region, plan = visit(options, samples, key, trials, mine, channel, task, (), ())
-        constants = summarise(region, plan, mine, channel, task, stop)
-        last = stop.astype("int32") - 1
-        inside = jnp.arange(options.rounds) < stop
-        reach = (local.steps * step_size) ** 2 * constants.gradient_bound
-        excess = jnp.max(region.energy.mean(0), where=inside, initial=0.0) / reach
-        power = jnp.max(region.power.mean(0), where=inside, initial=0.0)
-        return constants, region.gap[:, last], excess, power
-
-    over_rounds = jax.vmap(one, (None, 0, 0))
-    return jax.vmap(over_rounds, (0, 0, None))(task, step_size, rounds)
+DRAWS = 5
+_LOCAL = {"step_size": 1.0, "steps": 4, "batch": 5}
+_FULL = {"step_size": 1.0, "steps": 4}
+CASES = (
+    Case("BAAF", theory.theorem_1, baaf(**_LOCAL), Channel(10.0), (12, 25, 50, 100, 200, 400), {}),
+    Case(
+        "COBAAF", theory.theorem_2, cobaaf(**_LOCAL), Channel(10.0), (6, 12, 25, 50, 100, 200), {}
+    ),
+    Case(
+        "COBAAF, 4 of 8 users",
+        theory.theorem_3,
+        cobaaf(**_LOCAL),
+        Channel(10.0, participants=4),
+        (125, 250, 500, 1000),
+        {},
+    ),
+    # Where Theorem 1 fails: no minibatch noise hides the bias of the MMSE estimate, whose prior
+    # takes users as independent and so trusts itself N times too much.
+    Case(
+        "BAAF, full gradients",
+        theory.theorem_1,
+        baaf(**_FULL),
+        Channel(0.0),
+        (25, 100, 400, 1600),
+        {"users": 20, "spread": 1.0},
+    ),
+)
 
 
-@jax.jit
-def _coarse(algorithm, channel, task) -> theory.Constants:
-    """Constants [draw] that limit the step: β, μ, N, S and K; B² is 1, the others stand idle."""
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What `jaxota run bounds` found."""
 
-    def one(task):
-        smoothness, strong_convexity = curvature(task.problem(0))
-        one, users = jnp.float32(1.0), jnp.float32(task.users)
-        chosen = channel.participants
-        return theory.Constants(
-            smoothness,
-            strong_convexity,
-            *[one] * 8,
-            users=users,
-            steps=jnp.float32(algorithm.local.steps),
-            dim=jnp.float32(task.dim),
-            participants=users if isinstance(chosen, tuple) else chosen.astype("float32"),
+    seed: int
+    trials: int
+    found: dict[str, tuple[Case, Beside]]  # by the case's label
+
+    def intervals(self, label: str) -> stats.Interval:
+        """Of F(θ̄^R) − F* [draw, R]."""
+        return stats.interval(np.moveaxis(self.found[label][1].gap, -1, 0))
+
+    def violations(self, label: str) -> np.ndarray:
+        """[draw, R] where all conditions hold and the whole interval lies above the bound."""
+        bound = self.found[label][1].bound
+        return np.asarray(bound.applies) & (self.intervals(label).low > np.asarray(bound.total))
+
+    def worst(self, label: str) -> int:
+        """The data draw whose gap comes closest to its bound, or exceeds it most."""
+        bound = self.found[label][1].bound
+        ratio = self.intervals(label).mean / np.asarray(bound.total)
+        return int(np.argmax(np.where(bound.applies, ratio, 0.0).max(1)))
+
+    def caption(self) -> str:
+        return (
+            "bounds: the theorems beside simulation, well-conditioned least squares, one run for "
+            f"each R at the proofs' step size; {DRAWS} data draws, {self.trials} trials, "
+            f"SNR per vector, seed {self.seed}"
         )
 
-    return jax.vmap(one)(task)
+    def table(self):
+        """A line for each case and R: the worst data draw's gap, its bound and its largest term."""
+        from rich.table import Table
+
+        grid = Table()
+        for heading in ("algorithm", "R", "conditions"):
+            grid.add_column(heading)
+        for heading in ("gap", "bound", "gap/bound", "largest term", "draws above the bound"):
+            grid.add_column(heading, justify="right")
+        for label, (case, found) in self.found.items():
+            means, draw = self.intervals(label).mean, self.worst(label)
+            terms = {k: np.asarray(v)[draw] for k, v in found.bound.terms.items()}
+            total = np.asarray(found.bound.total)[draw]
+            for j, r in enumerate(case.rounds):
+                largest = max(terms, key=lambda k, j=j: terms[k][j])
+                grid.add_row(
+                    label,
+                    str(r),
+                    _conditions(found.bound, draw, j),
+                    f"{means[draw, j]:.3g}",
+                    f"{total[j]:.3g}",
+                    f"{means[draw, j] / total[j]:.2g}",
+                    f"{largest.replace('_', ' ')} {terms[largest][j] / total[j]:.0%}",
+                    f"{int(self.violations(label)[:, j].sum())} of {DRAWS}",
+                )
+        return grid
+
+    def remarks(self) -> list[str]:
+        """What a reader of the table must know besides: where a statement fails, and why."""
+        lines = [
+            "Of each algorithm the data draw whose gap comes closest to its bound. A draw is above "
+            "the bound if all conditions hold and its whole 95 % interval lies above."
+        ]
+        for label, (case, found) in self.found.items():
+            name = case.theorem.__name__.replace("theorem_", "Theorem ")
+            above = self.violations(label)
+            if above.any():
+                ratio = self.intervals(label).mean / np.asarray(found.bound.total)
+                lines.append(
+                    f"{label}: {name} is VIOLATED at {int(above.sum())} of {above.size} (draw, R), "
+                    f"by up to {ratio[above].max():.2g} times. Its proof takes the MMSE estimate "
+                    "to be unbiased with the error of Prop. 1; the plan's prior takes users as "
+                    "independent, and the estimate is pulled to the prior's mean."
+                )
+            else:
+                lines.append(f"{label}: {name} holds wherever its conditions do.")
+            if (found.excess > 1).any():
+                lines.append(
+                    f"{label}: E max_i ‖Δ_i‖² reaches {found.excess.max():.2f}·(KηM)²; the proof "
+                    "takes it to be at most 1."
+                )
+            lines.append(f"{label}: power ratio up to {found.power.max():.3g}.")
+        return lines
+
+    def figure(self):
+        title = (
+            f"Bounds beside simulation; worst of {DRAWS} data draws (others thin), "
+            f"{self.trials} trials, 95 % bands, SNR per vector"
+        )
+        panels = {}
+        for label, (case, found) in self.found.items():
+            draw = self.worst(label)
+            name = case.theorem.__name__.replace("theorem_", "Theorem ")
+            panels[f"{label}\n{name}, {float(case.channel.snr_db):g} dB"] = plots.BoundPanel(
+                rounds=np.asarray(case.rounds),
+                gap=self.intervals(label),
+                draw=draw,
+                bound=np.asarray(found.bound.total),
+                terms={
+                    k.replace("_", " "): np.asarray(v)[draw] for k, v in found.bound.terms.items()
+                },
+                applies=np.asarray(found.bound.applies),
+            )
+        return plots.bounds(panels, title)
+
+    def rows(self):
+        """The rows of the CSV, header first: one for each algorithm, data draw and R."""
+        yield [
+            *("algorithm", "theorem", "draw", "rounds", "gap", "ci_low", "ci_high", "bound"),
+            *theory.TERMS,
+            *("step_size", "largest_step", "least_rounds", "logarithm", "applies", "violated"),
+            *("power_ratio", "update_ratio"),
+        ]
+        for label, (case, found) in self.found.items():
+            band, above, bound = self.intervals(label), self.violations(label), found.bound
+            for draw in range(DRAWS):
+                for j, r in enumerate(case.rounds):
+                    at = functools.partial(_at, draw=draw, j=j)
+                    yield [
+                        *(label, case.theorem.__name__, draw, r),
+                        *map(at, (band.mean, band.low, band.high, bound.total)),
+                        *map(at, bound.terms.values()),
+                        *map(at, (bound.step_size, bound.largest_step, bound.least_rounds)),
+                        at(bound.logarithm),
+                        *(bool(np.asarray(bound.applies)[draw, j]), bool(above[draw, j])),
+                        *map(at, (found.power, found.excess)),
+                    ]
+
+    def dataset(self):
+        """Everything as one `xarray.Dataset`: [algorithm, draw, rounds, trial]."""
+        import xarray  # slow to import, needed here alone
+
+        whole = []
+        for label, (case, found) in self.found.items():
+            flat = {
+                "bound": found.bound.total,
+                **found.bound.terms,
+                **{
+                    k: getattr(found.bound, k)
+                    for k in ("step_size", "largest_step", "least_rounds", "logarithm", "applies")
+                },
+                **{f"constant_{k}": v for k, v in vars(found.constants).items()},
+                "violated": self.violations(label),
+                "power_ratio": found.power,
+                "update_ratio": found.excess,
+            }
+            variables = {k: (("draw", "rounds"), np.asarray(v, float)) for k, v in flat.items()}
+            variables["gap"] = (("draw", "rounds", "trial"), np.asarray(found.gap))
+            part = xarray.Dataset(variables, {"rounds": list(case.rounds)})
+            whole.append(part.expand_dims(algorithm=[label]))
+        return xarray.concat(whole, dim="algorithm", data_vars="all", join="outer").assign_attrs(
+            **attributes("bounds", self.seed, self.caption())
+        )
+
+
+def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bounds:
+    """Every case of `CASES` on `DRAWS` data draws; `report(what, done)` hears how far it is."""
+    seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
+    found = {}
+    for number, case in enumerate(CASES):
+        report(case.label, number)
+        task = well_conditioned(seed, DRAWS, **case.task)
+        key = jax.random.key(seed)
+        run = case.theorem, key, case.algorithm, case.channel, task, case.rounds, trials
+        found[case.label] = case, beside(*run)
+    return Bounds(seed, trials, found)
+
+
+def _at(values, draw: int, j: int) -> str:
+    return f"{float(np.asarray(values)[draw, j]):.9g}"
+
+
+def _conditions(bound: theory.Bound, draw: int, j: int) -> str:
+    """'met', or what is not."""
+    unmet = [k for k, v in bound.conditions.items() if not np.asarray(v)[draw, j]]
+    needed = f"R ≥ {np.asarray(bound.least_rounds)[draw, j]:.0f}"
+    names = {"rounds": needed, "step_size": "step size", "logarithm": "logarithm 0"}
+    return "met" if not unmet else "not met: " + ", ".join(names[k] for k in unmet)
+
+
+def checked_seed(seed) -> int:
+    """A seed that a key and NumPy both take."""
+    seed = checks.whole("seed", seed, 0)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be < 2**32, got {seed}")
+    return seed
+
+
+def attributes(name: str, seed: int, title: str) -> dict:
+    """What a dataset says of itself."""
+    versions = {"jaxota": jaxota.__version__, "jax": jax.__version__}
+    return {"title": title, "experiment": name, "seed": seed, **versions}

@@ -143,9 +143,7 @@ def visit(options, samples: int, key, trials, algorithm, channel, task, plan, in
             lag = jnp.sum((before.controls - at_optimum) ** 2)
         return {
             "variance": jnp.maximum(variance, local_variance).max(),
-            "second": jnp.maximum(
-                _square(full) + variance, _square(local) + local_variance
-            ).max(),
+            "second": jnp.maximum(_square(full) + variance, _square(local) + local_variance).max(),
             "own": _square(full).mean(),
             "common": _square(full.mean(0)),
             "distance": _square(before.model - problem.optimum),

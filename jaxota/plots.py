@@ -1,5 +1,7 @@
 """Curves with confidence bands, ready for a two-column paper."""
 
+import dataclasses
+
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
@@ -76,6 +78,81 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
         axes.set_ylabel(f"final {_LABELS.get(metric, metric)}")
         _entitle(figure, [axes], title)
     return figure
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundPanel:
+    """A bound and the simulation it is of, against R, for several data draws."""
+
+    rounds: np.ndarray  # [R]
+    gap: stats.Interval  # [draw, R]
+    draw: int  # the one that is shown in full
+    bound: np.ndarray  # [draw, R]
+    terms: dict[str, np.ndarray]  # of that draw's bound, [R] each
+    applies: np.ndarray  # [draw, R] whether the conditions hold
+
+
+def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
+    """For each panel the bound and the simulated gap above, the share of the bound's terms below.
+
+    Markers are hollow, and the shares pale, where the theorem's conditions are not met.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_width(2), 4.0), dpi=300, layout="constrained")
+        grid = {"height_ratios": (3, 2)}
+        top, bottom = figure.subplots(
+            2, len(panels), squeeze=False, sharex="col", sharey="row", gridspec_kw=grid
+        )
+        for axes, shares, (name, panel) in zip(top, bottom, panels.items(), strict=True):
+            _bound_panel(axes, panel)
+            _shares(shares, panel)
+            _finish(axes, "", name)
+            _finish(shares, "rounds $R$", "")
+        top[0].set_ylabel(r"$E[F(\bar{\theta}^R)] - F(\theta^{\star})$")
+        bottom[0].set_ylabel("share of the bound")
+        curves = top[0].get_legend_handles_labels()
+        terms = bottom[0].get_legend_handles_labels()
+        figure.legend(
+            curves[0] + terms[0], curves[1] + terms[1], loc="outside lower center", ncols=4
+        )
+        figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def _bound_panel(axes, panel: BoundPanel) -> None:
+    draw, met = panel.draw, panel.applies[panel.draw]
+    for other in range(len(panel.bound)):
+        if other != draw:
+            axes.plot(panel.rounds, panel.gap.mean[other], color=_COLOURS[0], lw=0.5, alpha=0.5)
+    for number, (label, values) in enumerate(
+        (("simulation", panel.gap.mean[draw]), ("bound", panel.bound[draw]))
+    ):
+        style = {"color": _COLOURS[number], "marker": _MARKERS[number]}
+        axes.plot(panel.rounds, values, label=label, linestyle=_DASHES[number], **style)
+        axes.plot(panel.rounds[~met], values[~met], linestyle="", markerfacecolor="w", **style)
+    hollow = {"color": "0.3", "markerfacecolor": "w", "marker": "o", "linestyle": ""}
+    axes.plot([], [], label="conditions not met", **hollow)
+    low, high = panel.gap.low[draw], panel.gap.high[draw]
+    floor = panel.gap.mean[draw] / 10  # where a band reaches zero
+    axes.fill_between(
+        panel.rounds, np.maximum(low, floor), high, color=_COLOURS[0], alpha=0.2, linewidth=0
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+
+
+def _shares(axes, panel: BoundPanel) -> None:
+    total = sum(panel.terms.values())
+    shares = [values / total for values in panel.terms.values()]
+    colours = _COLOURS[2:4] + _COLOURS[5:7] + ("#999999",)
+    axes.stackplot(
+        panel.rounds, shares, labels=list(panel.terms), colors=colours, alpha=0.85, linewidth=0
+    )
+    unmet = panel.rounds[~panel.applies[panel.draw]]
+    if unmet.size:
+        axes.axvspan(panel.rounds[0], unmet[-1], color="w", alpha=0.6, linewidth=0)
+    axes.set_ylim(0, 1)
+    axes.set_xlim(panel.rounds[0], panel.rounds[-1])
 
 
 def _width(columns: int) -> float:

@@ -192,9 +192,7 @@ def weighted_average(models, contraction) -> Array:
     models = jnp.asarray(models, "float32")
     if models.ndim != 2 or len(models) < 2:
         raise ValueError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
-    return jnp.einsum(
-        "r,rd->d", weights(contraction, len(models) - 1), models, precision="highest"
-    )
+    return jnp.einsum("r,rd->d", weights(contraction, len(models) - 1), models, precision="highest")
 
 
 def _controlled(c: Constants, heard, threshold, control_threshold):
