@@ -51,7 +51,7 @@ def beside(
     del arguments["plan"], arguments["initial"]
     samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
     settings = len(task.counts) * len(rounds)
-    options = options._replace(chunk=entry.chunk(algorithm, _first(task), settings))
+    options = options._replace(chunk=entry.chunk(algorithm, first_of(task), settings))
     apply = _applied(theorem)
     run = functools.partial(_runs, options, samples, rounds=every, **arguments)
     if step_size is None:
@@ -135,5 +135,6 @@ def _coarse(algorithm, channel, task) -> theory.Constants:
     return jax.vmap(one)(task)
 
 
-def _first(task):
+def first_of(task) -> Regression:
+    """The first data draw of a task with a leading axis [draw]."""
     return jax.tree.map(lambda x: x[0], task)

@@ -156,6 +156,7 @@ class Bounds:
                     k.replace("_", " "): np.asarray(v)[draw] for k, v in found.bound.terms.items()
                 },
                 applies=np.asarray(found.bound.applies),
+                violated=self.violations(label),
             )
         return plots.bounds(panels, title)
 

@@ -90,6 +90,7 @@ class BoundPanel:
     bound: np.ndarray  # [draw, R]
     terms: dict[str, np.ndarray]  # of that draw's bound, [R] each
     applies: np.ndarray  # [draw, R] whether the conditions hold
+    violated: np.ndarray  # [draw, R] whether they do and the gap lies above
 
 
 def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
@@ -120,39 +121,95 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
 
 
 def _bound_panel(axes, panel: BoundPanel) -> None:
-    draw, met = panel.draw, panel.applies[panel.draw]
-    for other in range(len(panel.bound)):
-        if other != draw:
-            axes.plot(panel.rounds, panel.gap.mean[other], color=_COLOURS[0], lw=0.5, alpha=0.5)
-    for number, (label, values) in enumerate(
-        (("simulation", panel.gap.mean[draw]), ("bound", panel.bound[draw]))
-    ):
-        style = {"color": _COLOURS[number], "marker": _MARKERS[number]}
-        axes.plot(panel.rounds, values, label=label, linestyle=_DASHES[number], **style)
-        axes.plot(panel.rounds[~met], values[~met], linestyle="", markerfacecolor="w", **style)
-    hollow = {"color": "0.3", "markerfacecolor": "w", "marker": "o", "linestyle": ""}
-    axes.plot([], [], label="conditions not met", **hollow)
-    low, high = panel.gap.low[draw], panel.gap.high[draw]
-    floor = panel.gap.mean[draw] / 10  # where a band reaches zero
-    axes.fill_between(
-        panel.rounds, np.maximum(low, floor), high, color=_COLOURS[0], alpha=0.2, linewidth=0
-    )
+    draw, met, rounds = panel.draw, panel.applies[panel.draw], panel.rounds
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for other in range(len(panel.bound)):
+        if other != draw:
+            axes.plot(rounds, panel.gap.mean[other], color=_COLOURS[0], lw=0.5, alpha=0.5)
+    pairs = ("simulation", panel.gap.mean[draw]), ("bound", panel.bound[draw])
+    for number, (label, values) in enumerate(pairs):
+        style = {"color": _COLOURS[number], "marker": _MARKERS[number]}
+        axes.plot(rounds, values, label=label, linestyle=_DASHES[number], **style)
+        axes.plot(rounds[~met], values[~met], linestyle="", markerfacecolor="w", **style)
+    means, low, high = (getattr(panel.gap, k)[draw] for k in ("mean", "low", "high"))
+    low = np.maximum(low, means / 10)  # a band that reaches zero
+    axes.fill_between(rounds, low, high, color=_COLOURS[0], alpha=0.2, linewidth=0)
+    hollow = {"color": "0.3", "markerfacecolor": "w", "marker": "o", "linestyle": ""}
+    axes.plot([], [], label="conditions not met", **hollow)
+    cross = {"color": "k", "marker": "x", "linestyle": "", "markersize": 6, "zorder": 3}
+    above = panel.violated[draw]
+    axes.plot(rounds[above], means[above], label="above the bound", **cross)
 
 
 def _shares(axes, panel: BoundPanel) -> None:
-    total = sum(panel.terms.values())
-    shares = [values / total for values in panel.terms.values()]
-    colours = _COLOURS[2:4] + _COLOURS[5:7] + ("#999999",)
-    axes.stackplot(
-        panel.rounds, shares, labels=list(panel.terms), colors=colours, alpha=0.85, linewidth=0
-    )
-    unmet = panel.rounds[~panel.applies[panel.draw]]
-    if unmet.size:
-        axes.axvspan(panel.rounds[0], unmet[-1], color="w", alpha=0.6, linewidth=0)
+    """A stacked bar for each R, pale where the conditions are not met."""
+    total, bottom = sum(panel.terms.values()), np.zeros(len(panel.rounds))
+    width = 0.3 * panel.rounds  # the same on a logarithmic axis
+    met = panel.applies[panel.draw]
+    colours = (*_COLOURS[2:4], *_COLOURS[5:7], "#999999")
+    for (label, values), colour in zip(panel.terms.items(), colours, strict=True):
+        bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour, label=label)
+        for bar, full in zip(bars, met, strict=True):
+            bar.set_alpha(1.0 if full else 0.35)
+        bottom += values / total
     axes.set_ylim(0, 1)
-    axes.set_xlim(panel.rounds[0], panel.rounds[-1])
+    axes.set_xlim(panel.rounds[0] / 1.5, panel.rounds[-1] * 1.5)
+    _plain_ticks(axes, panel.rounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class RateCurve:
+    """What the channel adds to a gap against something swept, and the slopes that go with it."""
+
+    values: np.ndarray  # [point] what is swept
+    floor: stats.Interval  # [point]
+    slope: float  # of log floor on log values, fitted
+    error: float  # its standard error
+    promised: float  # the theorem's
+
+
+def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
+    """For each panel, one swept quantity, floors on log axes with the theorem's slopes, dotted."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_width(2), 2.9), dpi=300, layout="constrained")
+        row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+        floor = _floor([c.floor for panel in panels.values() for c in panel.values()])
+        for axes, (label, panel) in zip(row, panels.items(), strict=True):
+            lines = []
+            for name, curve in panel.items():
+                number = names.index(name)
+                _curve(axes, number, name, curve.values, curve.floor, floor, every=1)
+                ratio = curve.values / curve.values[0]
+                guide = curve.floor.mean[0] * ratio**curve.promised
+                axes.plot(curve.values, guide, ":", color=_COLOURS[number], lw=0.9, alpha=0.7)
+                lines.append(f"{name}: {curve.slope:.2f} (theorem {curve.promised:.2f})")
+            _finish(axes, label, "slopes\n" + "\n".join(lines))
+            axes.title.set_fontsize(6.5)
+            axes.set_xscale("log")
+            _plain_ticks(axes, next(iter(panel.values())).values)
+        row[0].set_yscale("log")
+        row[0].set_ylim(bottom=floor)
+        row[0].set_ylabel("gap that the channel adds")
+        figure.legend(*_legend(row), loc="outside lower center", ncols=4, handlelength=3.2)
+        figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def _plain_ticks(axes, values) -> None:
+    """The swept values themselves as ticks, in plain numbers."""
+    axes.set_xticks(values, [f"{v:g}" for v in values], minor=False)
+    axes.set_xticks([], minor=True)
+
+
+def _legend(row):
+    """Handles and labels of all panels, each label once."""
+    found = {}
+    for axes in row:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
 
 
 def _width(columns: int) -> float:
