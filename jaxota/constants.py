@@ -72,8 +72,8 @@ def measure(
     gradient_variance: largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
     gradient_bound: largest E‖g_i‖² in Θ.
     dissimilarity_factor, dissimilarity: B² is the slope, at least 1, of a least squares line of
-        mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models, and G² the least that makes AS3 true of
-        each of them.
+        mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models (less if that leaves G² = 0), and G² the
+        least that makes AS3 true of each of them.
     initial_distance, control_distance: means over trials; the bounds are concave in them.
     model_noise, control_noise: σ_θ and σ_c, largest of all rounds, from the gains and prior
         variances of the plan (Online: from the gains of the run; with no prior: sw2). S users have
@@ -183,23 +183,20 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
     inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
     heard = jnp.where(inside, region.heard, jnp.inf).min()
     heard = jnp.maximum(heard, 1.0)
-    slope, offset = _line(region.common, region.own, inside & (region.own >= 0))
+    slope, offset = _line(region.common, region.own, inside)
     faded = not isinstance(channel.fading, Still)
     floor, control_floor = (
         (channel.fading.threshold, channel.fading.control_threshold) if faded else (1.0, 1.0)
     )
     local = algorithm.local
-    reach = local.steps * local.step_size
-    model = plan.model_moments if algorithm.needs_plan else ()
-    block = Block(region.energy, (), channel.power, reach, model)
-    sigma = _largest_noise(algorithm, channel, task.dim, block, heard, floor, inside)
+    model_block, control_block = noise_blocks(plan, algorithm, channel)
+    model_block = model_block.replace(values=region.energy)
+    sigma = largest_noise(algorithm, channel, task.dim, model_block, heard, floor, inside)
     control_sigma, lag = jnp.float32(0.0), jnp.float32(0.0)
     if local.controlled:
-        control = plan.control_moments if algorithm.needs_plan else ()
-        one = jnp.float32(1.0)
-        block = Block(region.control_energy, (), channel.control_budget, one, control)
-        control_sigma = _largest_noise(
-            algorithm, channel, task.dim, block, heard, control_floor, inside
+        control_block = control_block.replace(values=region.control_energy)
+        control_sigma = largest_noise(
+            algorithm, channel, task.dim, control_block, heard, control_floor, inside
         )
         lag = region.lag[:, 0].mean()
     return Constants(
@@ -230,7 +227,19 @@ def noise_after(noise, received, spread) -> Array:
     return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
 
 
-def _largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, inside) -> Array:
+def noise_blocks(plan, algorithm, channel) -> tuple[Block, Block]:
+    """Both blocks with the plan's moments of all rounds, as a precoder reads them; no values."""
+    local = algorithm.local
+    model = plan.model_moments if algorithm.needs_plan else ()
+    control = plan.control_moments if algorithm.needs_plan and local.controlled else ()
+    reach, unit = local.steps * local.step_size, jnp.float32(1.0)
+    return (
+        Block((), (), channel.power, reach, model),
+        Block((), (), channel.control_budget, unit, control),
+    )
+
+
+def largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, inside) -> Array:
     """max_r σ_θ^r of one block; `block.values` holds the energies of the run [trial, round]."""
     if isinstance(algorithm.precode, ErrorFree):
         return jnp.float32(0.0)
@@ -252,7 +261,8 @@ def _line(x: Array, y: Array, inside: Array):
     mean_x, mean_y = x.mean(where=inside), y.mean(where=inside)
     moment = jnp.mean((x - mean_x) * (y - mean_y), where=inside)
     spread = jnp.mean((x - mean_x) ** 2, where=inside)
-    slope = jnp.maximum(jnp.where(spread > 0, moment / spread, 1.0), 1.0)
+    enough = jnp.max(jnp.where(x > 0, y / x, jnp.inf), where=inside, initial=1.0)  # with G² = 0
+    slope = jnp.clip(jnp.where(spread > 0, moment / spread, 1.0), 1.0, enough)
     return slope, jnp.max(y - slope * x, where=inside, initial=0.0)
 
 

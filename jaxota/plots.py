@@ -149,10 +149,12 @@ def _shares(axes, panel: BoundPanel) -> None:
     met = panel.applies[panel.draw]
     colours = (*_COLOURS[2:4], *_COLOURS[5:7], "#999999")
     for (label, values), colour in zip(panel.terms.items(), colours, strict=True):
-        bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour, label=label)
+        bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour)
+        axes.bar([], [], color=colour, label=label)  # for the legend, in full colour
         for bar, full in zip(bars, met, strict=True):
             bar.set_alpha(1.0 if full else 0.35)
         bottom += values / total
+    axes.set_axisbelow(True)
     axes.set_ylim(0, 1)
     axes.set_xlim(panel.rounds[0] / 1.5, panel.rounds[-1] * 1.5)
     _plain_ticks(axes, panel.rounds)
@@ -183,16 +185,17 @@ def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
                 _curve(axes, number, name, curve.values, curve.floor, floor, every=1)
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
-                axes.plot(curve.values, guide, ":", color=_COLOURS[number], lw=0.9, alpha=0.7)
+                axes.plot(curve.values, guide, "-", color=_COLOURS[number], lw=0.5, alpha=0.8)
                 lines.append(f"{name}: {curve.slope:.2f} (theorem {curve.promised:.2f})")
             _finish(axes, label, "slopes\n" + "\n".join(lines))
             axes.title.set_fontsize(6.5)
             axes.set_xscale("log")
             _plain_ticks(axes, next(iter(panel.values())).values)
+        row[-1].plot([], [], "-", color="0.4", lw=0.5, label="slope of the theorem")
         row[0].set_yscale("log")
         row[0].set_ylim(bottom=floor)
         row[0].set_ylabel("gap that the channel adds")
-        figure.legend(*_legend(row), loc="outside lower center", ncols=4, handlelength=3.2)
+        figure.legend(*_legend(row), loc="outside lower center", ncols=5, handlelength=3.2)
         figure.suptitle(title, fontsize=8)
     return figure
 

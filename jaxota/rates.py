@@ -18,6 +18,7 @@ from jaxota.algorithms import baaf, cobaaf
 from jaxota.beside import first_of, well_conditioned
 from jaxota.bounds import attributes, checked_seed
 from jaxota.channel import Channel
+from jaxota.constants import largest_noise, noise_blocks
 from jaxota.estimate import Identity
 from jaxota.precode import Bounded
 from jaxota.simulate import measure_all, run_all
@@ -68,7 +69,8 @@ class Rates:
         """What a reader of the table must know besides."""
         return [
             "Exponents are slopes of log floor on log value; the theorem's are those of its noise "
-            "terms as stated, their logarithm left out. ± is a 95 % interval.",
+            "terms as stated, with σ_θ and σ_c of the plan, their logarithm left out. ± is a 95 % "
+            "interval.",
             "Theorems 2 and 3 state (1 + NK)/(KN²) for the control noise, about 1/N; their proof "
             "ends in (K + 2)/(KN²), 1/N². The identity's runs fall as the proof says.",
             "With the MMSE estimate the floor is mostly its bias to the prior's mean, which the "
@@ -127,28 +129,26 @@ def run_rates(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Rates:
     seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
     both = _algorithms(REACH)
     floors = functools.partial(_floors, seed, trials)
-    by_users = {}
+    by_users = []
     for number, users in enumerate(SWEPT_USERS):
         report(f"N = {users}", number)
         snrs = SWEPT_SNR_DB if users == USERS else (SNR_DB,)
         found = floors(users, both, snrs, (), ROUNDS)
-        by_users[users] = {k: v[..., snrs.index(SNR_DB)] for k, v in found.items()}
+        at = snrs.index(SNR_DB)
+        by_users.append({k: (f[:, at : at + 1], t[at : at + 1]) for k, (f, t) in found.items()})
         if users == USERS:
             by_snr = found
     report("participants", len(SWEPT_USERS))
     snrs = (SNR_DB,) * len(SWEPT_HEARD)
     by_heard = floors(USERS, _algorithms(SHORT_REACH, controlled=True), snrs, SWEPT_HEARD, LONG)
-
-    snr = 10 ** (np.asarray(SWEPT_SNR_DB) / 10)
-    stacked = {k: np.stack([by_users[n][k] for n in SWEPT_USERS], -1) for k in by_snr}
-    users, heard = np.float64(SWEPT_USERS), np.float64(SWEPT_HEARD)
-    noise = 10 ** (-SNR_DB / 10)
+    joined = {
+        name: tuple(np.concatenate(x, -1) for x in zip(*(p[name] for p in by_users), strict=True))
+        for name in both
+    }
     panels = {
-        "users N": _curves(stacked, users, _promised(users=users, noise=noise)),
-        "SNR P/σ²": _curves(by_snr, snr, _promised(noise=1 / snr)),
-        f"participants S of {USERS}": _curves(
-            by_heard, heard, _promised(heard=heard, noise=noise, theorem=theory.theorem_3)
-        ),
+        "users N": _curves(joined, SWEPT_USERS),
+        "SNR P/σ²": _curves(by_snr, 10 ** (np.asarray(SWEPT_SNR_DB) / 10)),
+        f"participants S of {USERS}": _curves(by_heard, SWEPT_HEARD),
     }
     return Rates(seed, trials, panels)
 
@@ -162,7 +162,8 @@ def _algorithms(reach: float, controlled: bool = False) -> dict:
 
 
 def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: int) -> dict:
-    """What the channel of each SNR (and S) adds to each algorithm's gap: {name: [trial, setting]}.
+    """Of each algorithm what the channel of each SNR (and S) adds to its gap [trial, setting], and
+    the theorem's noise terms [setting].
 
     The second half of the settings are the first half's ideal channels.
     """
@@ -181,7 +182,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
     options = options._replace(chunk=max(1, options.chunk // (2 * half * len(algorithms))))
     kinds = [a.local.controlled for a in algorithms.values()]
     rules = tuple(map(sorted(set(kinds)).index, kinds))
-    gaps = _program(
+    found = _program(
         options,
         rules,
         key=key,
@@ -190,60 +191,66 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         channels=arguments["channel"],
         task=arguments["task"],
     )
-    return {
-        name: np.asarray(gap[:half] - gap[half:], np.float64).T
-        for name, gap in zip(algorithms, gaps, strict=True)
-    }
+    theorem = theory.theorem_3 if heard else None
+    pairs = {}
+    for (name, algorithm), (gap, *sigmas) in zip(algorithms.items(), found, strict=True):
+        floor = np.asarray(gap[:half] - gap[half:], np.float64).T
+        of = theorem or (theory.theorem_2 if algorithm.local.controlled else theory.theorem_1)
+        count = np.float32(heard or (users,) * half)
+        pairs[name] = floor, _noise_terms(of, users, count, *(x[:half] for x in sigmas))
+    return pairs
 
 
 @functools.partial(jax.jit, static_argnames=("options", "rules"))
 def _program(options, rules, key, trials, algorithms, channels, task):
-    """Mean gap over the last half of the rounds, of each algorithm [setting, trial]."""
+    """Of each algorithm [setting, …]: mean gap over the last half of the rounds, σ_θ and σ_c."""
     plans = measure_all(options, rules, key, algorithms, task)
+    every = jnp.ones((1, 1), bool)
 
     def setting(channel):
         histories = run_all(
             options, rules, key, trials, algorithms, channel, task, plans, initial=()
         )
-        return tuple(h.gap[:, options.rounds // 2 :].mean(-1) for h in histories)
+        heard = task.users if isinstance(channel.participants, tuple) else channel.participants
+        seen = []
+        for algorithm, rule, history in zip(algorithms, rules, histories, strict=True):
+            blocks = noise_blocks(plans[rule], algorithm, channel)
+            sigmas = [
+                largest_noise(algorithm, channel, task.dim, block, heard, 1.0, every)
+                for block in (blocks if algorithm.local.controlled else blocks[:1] * 2)
+            ]
+            seen.append((history.gap[:, options.rounds // 2 :].mean(-1), *sigmas))
+        return tuple(seen)
 
     return jax.vmap(setting)(channels)
 
 
-def _promised(users=USERS, heard=None, noise=1.0, theorem=None) -> dict[str, np.ndarray]:
-    """The theorems' noise terms, up to a constant, against what is swept: {algorithm: [point]}."""
-    one = np.ones(np.broadcast(users, noise, 1.0 if heard is None else heard).shape)
+def _noise_terms(theorem, users: int, heard, model_noise, control_noise) -> np.ndarray:
+    """The theorem's noise terms [point], up to a constant and without their logarithm."""
+    one = np.ones(len(heard), np.float32)
     constants = theory.Constants(
         **{field.name: one for field in dataclasses.fields(theory.Constants)}
-    )
-    constants = constants.replace(
-        initial_distance=1e30 * one,  # so that the logarithm is no part of the comparison
+    ).replace(
+        initial_distance=1e30 * one,  # so that no logarithm is cut off at 0
         users=users * one,
-        participants=(users if heard is None else heard) * one,
-        model_noise=noise * one,
-        control_noise=noise * one,
+        participants=heard,
+        model_noise=model_noise,
+        control_noise=control_noise,
         steps=STEPS * one,
     )
-    found = {}
-    for name, of in (
-        ("BAAF", theorem or theory.theorem_1),
-        ("COBAAF", theorem or theory.theorem_2),
-    ):
-        bound = jax.vmap(lambda c, of=of: of(c, 100.0))(constants)
-        noise_terms = (bound.model_noise + bound.control_noise) / bound.logarithm
-        found[name] = found[f"{name}, identity"] = np.asarray(noise_terms, np.float64)
-    return found
+    bound = jax.vmap(lambda c: theorem(c, 100.0))(constants)
+    return np.asarray((bound.model_noise + bound.control_noise) / bound.logarithm, np.float64)
 
 
-def _curves(floors: dict, values: np.ndarray, promised: dict) -> dict[str, plots.RateCurve]:
+def _curves(found: dict, values) -> dict[str, plots.RateCurve]:
+    values = np.asarray(values, np.float64)
+    pull = np.log(values) - np.log(values).mean()
+    pull /= (pull**2).sum()  # the slope is this combination of the logarithms
     curves = {}
-    for name, samples in floors.items():
+    for name, (samples, promised) in found.items():
         floor = stats.interval(samples)
-        pull = np.log(values) - np.log(values).mean()
-        pull /= (pull**2).sum()  # the slope is this combination of the logarithms
         relative = samples.std(0, ddof=1) / np.sqrt(len(samples)) / floor.mean
         error = np.sqrt(((pull * relative) ** 2).sum())
-        slopes = (float(pull @ np.log(y)) for y in (floor.mean, promised[name]))
-        slope, theirs = slopes
+        slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
         curves[name] = plots.RateCurve(values, floor, slope, float(error), theirs)
     return curves

@@ -79,8 +79,8 @@ class Bound:
 
     @property
     def terms(self) -> dict[str, Array]:
-        names = list(TERMS)
-        return {name: getattr(self, name) for name in names}
+        """Each by its name."""
+        return {name: getattr(self, name) for name in TERMS}
 
     @property
     def total(self) -> Array:
@@ -182,8 +182,8 @@ def weights(contraction, rounds: int) -> Array:
     """
     rounds = checks.whole("rounds", rounds, 1)
     age = jnp.arange(rounds, -1, -1, dtype="float32")
-    shrink = jnp.log1p(-jnp.minimum(jnp.asarray(contraction, "float32") / 2.0, 1.0 - 1e-7))
-    powers = jnp.exp(age * shrink)
+    shrink = jnp.log1p(-jnp.minimum(jnp.asarray(contraction, "float32") / 2.0, 1.0))
+    powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
     return powers / powers.sum()
 
 
