@@ -21,7 +21,7 @@ class Beside:
     gap: Array  # [draw, R, trial] F(θ̄^R) − F*
     bound: theory.Bound  # [draw, R]
     constants: theory.Constants  # [draw, R] measured on these very runs
-    excess: Array  # [draw, R] max_r E[max_i ‖Δ_i‖²]/(KηM)², which the proofs take to be at most 1
+    excess: Array  # [draw, R] max_r max_i E‖Δ_i‖²/(KηM)², in the proofs at most 1
     power: Array  # [draw, R] max_r E[max_i ‖x_i‖²]/P of the model block
 
 
@@ -106,7 +106,8 @@ def _runs(options, samples, key, trials, algorithm, channel, task, step_size, ro
         constants = summarise(region, plan, mine, channel, task, stop)
         inside = jnp.arange(options.rounds) < stop
         most = (local.steps * step_size) ** 2 * constants.gradient_bound
-        excess = jnp.max(region.energy.mean(0), where=inside, initial=0.0) / most
+        energy = region.energy.mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
+        excess = jnp.max(energy, where=inside, initial=0.0) / jnp.where(most > 0, most, 1.0)
         power = jnp.max(region.power.mean(0), where=inside, initial=0.0)
         return constants, region.gap[:, stop.astype("int32") - 1], excess, power
 

@@ -132,7 +132,7 @@ class Bounds:
                 lines.append(f"{label}: {name} holds wherever its conditions do.")
             if (found.excess > 1).any():
                 lines.append(
-                    f"{label}: E max_i ‖Δ_i‖² reaches {found.excess.max():.2f}·(KηM)²; the proof "
+                    f"{label}: max_i E‖Δ_i‖² reaches {found.excess.max():.2f}·(KηM)²; the proof "
                     "takes it to be at most 1."
                 )
             lines.append(f"{label}: power ratio up to {found.power.max():.3g}.")

@@ -52,8 +52,8 @@ class Region:
     common: Array  # [trial, round] ‖∇F‖² there
     distance: Array  # [trial, round] ‖θ̂ − θ*‖²
     lag: Array  # [trial, round] Σ_i ‖c_i − ∇f_i(θ*)‖²
-    energy: Array  # [trial, round] max_i ‖Δ_i‖²
-    control_energy: Array  # [trial, round] max_i ‖c_i‖², or ()
+    energy: Array  # [trial, round, user] ‖Δ_i‖²
+    control_energy: Array  # [trial, round, user] ‖c_i‖², or ()
     power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
     heard: Array  # [trial, round] number of users
     gap: Array  # [trial, round] F(θ̄^r) − F*, of the weighted average after that round
@@ -148,8 +148,8 @@ def visit(options, samples: int, key, trials, algorithm, channel, task, plan, in
             "common": _square(full.mean(0)),
             "distance": _square(before.model - problem.optimum),
             "lag": lag,
-            "energy": _square(info.update).max(),
-            "control_energy": jax.tree.map(lambda c: _square(c).max(), info.controls),
+            "energy": _square(info.update),
+            "control_energy": jax.tree.map(_square, info.controls),
             "power": info.power.max(),
             "heard": info.participants,
             "gap": problem.score(after.average).gap,
@@ -190,11 +190,11 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
     )
     local = algorithm.local
     model_block, control_block = noise_blocks(plan, algorithm, channel)
-    model_block = model_block.replace(values=region.energy)
+    model_block = model_block.replace(values=region.energy.max(-1))
     sigma = largest_noise(algorithm, channel, task.dim, model_block, heard, floor, inside)
     control_sigma, lag = jnp.float32(0.0), jnp.float32(0.0)
     if local.controlled:
-        control_block = control_block.replace(values=region.control_energy)
+        control_block = control_block.replace(values=region.control_energy.max(-1))
         control_sigma = largest_noise(
             algorithm, channel, task.dim, control_block, heard, control_floor, inside
         )
@@ -240,7 +240,7 @@ def noise_blocks(plan, algorithm, channel) -> tuple[Block, Block]:
 
 
 def largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, inside) -> Array:
-    """max_r σ_θ^r of one block; `block.values` holds the energies of the run [trial, round]."""
+    """max_r σ_θ^r of one block; `block.values` are the run's max_i ‖value_i‖² [trial, round]."""
     if isinstance(algorithm.precode, ErrorFree):
         return jnp.float32(0.0)
     noise = channel.noise_variance(dim)

@@ -4,7 +4,8 @@ The statements are implemented, not the proofs, with `max{1, ·}` inside every l
 omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
 
 - The proofs call the MMSE estimate unbiased. It is not: it leans towards the prior's mean, so with
-  a prior that does not fit, or users that are correlated, its error exceeds Proposition 1's.
+  a prior that does not fit, or users that are correlated, its error exceeds Proposition 1's. Users
+  that learn one model are: BAAF can lie above Theorem 1 (`jaxota run bounds` shows where).
 - The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
   μ²R·d_0 ≤ c the logarithm is 0, the proofs' step size with it, and the statement drops the noise
   altogether: it is then false. `Bound.conditions["logarithm"]` reports it.
@@ -142,7 +143,8 @@ def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
     η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
     where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
     statement's 1/K on the model noise has no ground in the proof, whose own line before has none.
-    It bounds α by ‖Δ_i‖² ≤ (KηM)², which controls need not obey, and takes c_i of the same round.
+    It takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
+    users that were not heard and keep old ones exceed it in Theorem 3.
     """
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness)

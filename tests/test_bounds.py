@@ -104,11 +104,13 @@ def test_exponents_are_fitted():
 
 def test_noise_terms_are_those_of_the_statements():
     """In N: −2 for Theorem 1, and (2 + NK)/(KN²) for Theorem 2 with σ_θ = σ_c; in S likewise."""
-    one = np.ones(1, np.float32)
-    for theorem, power in ((theory.theorem_1, lambda n: n**-2.0), (theory.theorem_2, None)):
+    one, k = np.ones(1, np.float32), rates.STEPS
+    for theorem, expected in (
+        (theory.theorem_1, [n**-2.0 for n in (4, 16)]),
+        (theory.theorem_2, [(2 + n * k) / (k * n**2) for n in (4, 16)]),
+        (theory.theorem_3, [(2 + n * k) / (k * n**2) for n in (4, 16)]),
+    ):
         found = [rates._noise_terms(theorem, n, n * one, one, one)[0] for n in (4, 16)]
-        k = rates.STEPS
-        expected = [(power or (lambda n: (2 + n * k) / (k * n**2)))(n) for n in (4, 16)]
         assert found[1] / found[0] == pytest.approx(expected[1] / expected[0], rel=1e-4)
 
 
