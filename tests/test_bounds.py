@@ -43,10 +43,10 @@ def result():
 def test_violations_are_found_and_said(result):
     *fine, last = result.found
     assert not any(result.violations(label).any() for label in fine)
-    assert np.argwhere(result.violations(last)).tolist() == [[2, 3]]
+    assert np.argwhere(result.violations(last)).tolist() == [[2, 2]]
     assert result.worst(last) == 2
     words = "\n".join(result.remarks())
-    assert words.count("VIOLATED") == 1 and f"{last}: Theorem 1 is VIOLATED at 1 of 20" in words
+    assert words.count("VIOLATED") == 1 and f"{last}: Theorem 1 is VIOLATED at 1 of 15" in words
     stream = io.StringIO()
     Console(file=stream, width=160).print(result.table())
     assert "not met: R ≥" in stream.getvalue() and "1 of 5" in stream.getvalue()

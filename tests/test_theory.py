@@ -446,13 +446,12 @@ def test_bounds_hold_where_their_conditions_do(number):
     # The step is the proofs', from constants at the largest step: close to that of its own run.
     proofs = jax.vmap(jax.vmap(THEOREMS[number]), (0, None))(found.constants, jnp.float32(rounds))
     np.testing.assert_allclose(found.bound.step_size, proofs.step_size, rtol=0.1)
-    # The average is that of `simulate`, scored by the task.
-    if number == 1:
+    if number == 1:  # the gap is that of the average which `simulate` returns, scored by the task
         mine = first_of(task)
-        algorithm = jo.baaf(**LOCAL | {"step_size": found.bound.step_size[0, 1]})
-        history = jo.simulate(key, algorithm, channel, mine, rounds[1], 10, calibration_trials=10)
+        algorithm = jo.baaf(**LOCAL | {"step_size": found.bound.step_size[0, 0]})
+        history = jo.simulate(key, algorithm, channel, mine, rounds[0], 10, calibration_trials=10)
         gap = jax.vmap(mine.problem(0).score)(history.average).gap
-        np.testing.assert_allclose(found.gap[0, 1], gap, rtol=1e-2)
+        np.testing.assert_allclose(found.gap[0, 0], gap, rtol=1e-3)
 
 
 def _ratio(found):
