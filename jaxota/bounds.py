@@ -48,7 +48,7 @@ CASES = (
         theory.theorem_1,
         baaf(**_FULL),
         Channel(0.0),
-        (100, 400, 1600),
+        (50, 200, 800),
         {"users": 20, "spread": 1.0},
     ),
 )

@@ -150,7 +150,7 @@ def _shares(axes, panel: BoundPanel) -> None:
     colours = (*_COLOURS[2:4], *_COLOURS[5:7], "#999999")
     for (label, values), colour in zip(panel.terms.items(), colours, strict=True):
         bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour)
-        axes.bar([], [], color=colour, label=label)  # for the legend, in full colour
+        axes.fill_between([], [], color=colour, label=label)  # for the legend, in full colour
         for bar, full in zip(bars, met, strict=True):
             bar.set_alpha(1.0 if full else 0.35)
         bottom += values / total
