@@ -135,15 +135,15 @@ def visit(options, samples: int, key, trials, algorithm, channel, task, plan, in
         return full, jax.vmap(spread)(models, users, full)
 
     def reveal(r, before, info, after):
-        broadcast = jnp.broadcast_to(before.model, info.update.shape)
-        full, variance = gradients(broadcast)
-        local, local_variance = gradients(broadcast + info.update)
+        ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.update), info.update])
+        gradient, variance = jax.vmap(gradients)(ends)  # [start or end, user, …]
+        full = gradient[0]
         lag = ()
         if algorithm.local.controlled:
             lag = jnp.sum((before.controls - at_optimum) ** 2)
         return {
-            "variance": jnp.maximum(variance, local_variance).max(),
-            "second": jnp.maximum(_square(full) + variance, _square(local) + local_variance).max(),
+            "variance": variance.max(),
+            "second": (_square(gradient) + variance).max(),
             "own": _square(full).mean(),
             "common": _square(full.mean(0)),
             "distance": _square(before.model - problem.optimum),
