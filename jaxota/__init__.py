@@ -1,6 +1,7 @@
 """jaxota: over-the-air federated learning, whole Monte Carlo experiments as one JAX program."""
 
 from jaxota import tasks as tasks
+from jaxota import theory as theory
 from jaxota.algorithms import Algorithm as Algorithm
 from jaxota.algorithms import baaf as baaf
 from jaxota.algorithms import cobaaf as cobaaf

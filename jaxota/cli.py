@@ -78,45 +78,86 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(arguments) -> int:
-    from jaxota.experiments import EXPERIMENTS
+    from jaxota.experiments import EXPERIMENTS, STUDIES
 
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name:8} {experiment.title}: {', '.join(experiment.algorithms)}")
+    for study in STUDIES.values():
+        print(f"{study.name:8} {study.title}")
     return 0
 
 
 def _run(arguments) -> int:
-    from rich.console import Console
+    from jaxota.experiments import EXPERIMENTS, STUDIES
 
-    experiment = _experiment(arguments)
+    name = arguments.experiment
+    if name not in EXPERIMENTS | STUDIES:
+        names = ", ".join(EXPERIMENTS | STUDIES)
+        raise ValueError(f"unknown experiment {name!r}: choose from {names}")
+    prepare = _studied if name in STUDIES else _compared
+    job = prepare(arguments)
     _silence_tfds()
     _writable(arguments.out)
     _use_cache()
-    from jaxota import compare, results
-
-    with _progress(experiment, _remember_interruption()) as report:
-        outcome = compare.run(experiment, arguments.seed, report)
-        report("writing")
-        paths = results.save(outcome, arguments.out)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    print(results.caption(outcome))
-    console.print(results.table(outcome))
-    for line in results.remarks(outcome):
-        print(line)
-    print(f"{outcome.compile_seconds:.1f} s compiling, {outcome.run_seconds:.1f} s running")
+    with _progress(name, _remember_interruption()) as report:
+        caption, table, remarks, paths = job(report)
+    _print(caption, table, *remarks)
     for path in paths:
         print(f"wrote {path}")
     return 0
+
+
+def _compared(arguments):
+    """The job of an experiment: algorithms side by side."""
+    experiment = _experiment(arguments)
+
+    def job(report):
+        from jaxota import compare, results
+
+        outcome = compare.run(experiment, arguments.seed, report)
+        report("writing")
+        paths = results.save(outcome, arguments.out)
+        taken = f"{outcome.compile_seconds:.1f} s compiling, {outcome.run_seconds:.1f} s running"
+        remarks = [*results.remarks(outcome), taken]
+        return results.caption(outcome), results.table(outcome), remarks, paths
+
+    return job
+
+
+def _studied(arguments):
+    """The job of a study: theory beside simulation."""
+    from jaxota.experiments import STUDIES
+
+    study = STUDIES[arguments.experiment]
+    options = ("rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
+    for option in _given(arguments, *options):
+        raise ValueError(f"--{option.replace('_', '-')} is not for {study.name}, which sets it")
+
+    def job(report):
+        from jaxota import results
+
+        outcome = study.run(arguments.seed, report=report, **_given(arguments, "trials"))
+        report("writing")
+        shown = outcome.figure(), outcome.rows(), outcome.dataset()
+        paths = results.write(arguments.out, study.name, *shown)
+        return outcome.caption(), outcome.table(), outcome.remarks(), paths
+
+    return job
+
+
+def _print(caption: str, table, *remarks: str) -> None:
+    from rich.console import Console
+
+    print(caption)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    for line in remarks:
+        print(line)
 
 
 def _experiment(arguments):
     """The named experiment with the numbers of the command line."""
     from jaxota.experiments import EXPERIMENTS, Images
 
-    if arguments.experiment not in EXPERIMENTS:
-        raise ValueError(
-            f"unknown experiment {arguments.experiment!r}: choose from {', '.join(EXPERIMENTS)}"
-        )
     experiment = EXPERIMENTS[arguments.experiment]
     channel = _given(arguments, "snr_db", "snr_per")
     channels = {label: c.replace(**channel) for label, c in experiment.channels.items()}
@@ -183,7 +224,7 @@ def _silence_tfds() -> None:
 
 
 @contextlib.contextmanager
-def _progress(experiment, interrupted):
+def _progress(name: str, interrupted):
     """A bar that is gone when the work is done; nothing where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -193,13 +234,13 @@ def _progress(experiment, interrupted):
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     with bar:
-        task = bar.add_task(experiment.name, total=None)
+        task = bar.add_task(name, total=None)
 
         def report(what: str, done: int = 0, of: int | None = None) -> None:
             if interrupted():
                 raise KeyboardInterrupt
             # Without a total the bar only shows that there is life.
-            bar.update(task, description=f"{experiment.name}: {what}", completed=done, total=of)
+            bar.update(task, description=f"{name}: {what}", completed=done, total=of)
 
         yield report
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxota import plots, tasks
+from jaxota import bounds, plots, rates, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
 from jaxota.fading import rayleigh
@@ -203,6 +203,36 @@ EXPERIMENTS = {
             trials=10,
             every=2,
             metric="accuracy",
+        ),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Theory beside simulation: what it shows decides its own task, channel and rounds.
+
+    `run(seed, trials, report)` returns what has `caption`, `table`, `remarks`, `figure`, `rows` and
+    `dataset`.
+    """
+
+    name: str
+    title: str
+    run: Callable
+
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study(
+            "bounds",
+            "Theorems 1 to 3 beside the runs they speak of: BAAF, COBAAF, COBAAF with 4 of 8 users",
+            bounds.run_bounds,
+        ),
+        Study(
+            "rates",
+            "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
+            rates.run_rates,
         ),
     )
 }

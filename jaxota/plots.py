@@ -5,28 +5,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from jaxota import stats
-
-# Okabe and Ito's palette, safe for colour-blind readers; each colour has its own dash and marker,
-# so that curves also stay apart in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
-_MARKERS = "os^Dv*P"
-_STYLE = {
-    "font.size": 8,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "mathtext.fontset": "cm",
-}
-_LABELS = {
-    "gap": r"optimality gap $F(\hat{\theta}) - F(\theta^{\star})$",
-    "loss": r"loss $F(\hat{\theta})$",
-    "accuracy": "test accuracy",
-}
+from jaxota import stats, style
 
 
 def curves(
@@ -47,14 +26,14 @@ def panels(
     log = metric != "accuracy" if log is None else log
     bands = {name: _bands(histories, metric) for name, histories in groups.items()}
     every = [pair for group in bands.values() for pair in group.values()]
-    floor = _floor([band for _, band in every]) if log else -np.inf
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_width(len(groups)), 3.0), dpi=300, layout="constrained")
+    floor = style.floor_of([band for _, band in every]) if log else -np.inf
+    with matplotlib.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.width(len(groups)), 3.0), dpi=300, layout="constrained")
         row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
         for axes, (name, group) in zip(row, bands.items(), strict=True):
             for number, (label, (rounds, band)) in enumerate(group.items()):
-                _curve(axes, number, label, rounds, band, floor)
-            _finish(axes, "communication round $r$", name)
+                style.curve(axes, number, label, rounds, band, floor)
+            style.finish(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
         _scale(row[0], metric, log, floor)
         _entitle(figure, row, title)
@@ -65,15 +44,15 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
     """The last score against a swept value: one curve a name, one history a value, with bands."""
     log = metric != "accuracy"
     bands = {name: _lasts(runs, metric) for name, runs in histories.items()}
-    floor = _floor(list(bands.values())) if log else -np.inf
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_width(1), 3.0), dpi=300, layout="constrained")
+    floor = style.floor_of(list(bands.values())) if log else -np.inf
+    with matplotlib.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         for number, (name, band) in enumerate(bands.items()):
-            _curve(axes, number, name, np.asarray(values), band, floor, every=1)
-        _finish(axes, label, "")
+            style.curve(axes, number, name, np.asarray(values), band, floor, every=1)
+        style.finish(axes, label, "")
         _scale(axes, metric, log, floor)
-        axes.set_ylabel(f"final {_LABELS.get(metric, metric)}")
+        axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
         _entitle(figure, [axes], title)
     return figure
 
@@ -85,8 +64,8 @@ def partition(task, title: str = "") -> Figure:
     held = np.zeros((task.classes, task.users), int)
     for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
         held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_width(1 if task.users <= 20 else 2), 2.7), dpi=300)
+    with matplotlib.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
         axes = figure.add_subplot()
         image = axes.imshow(held, cmap="Blues", vmin=0, aspect="auto", origin="lower")
@@ -101,11 +80,6 @@ def partition(task, title: str = "") -> Figure:
         figure.colorbar(image, ax=axes, label="samples", pad=0.02)
         axes.set_title(title, fontsize=7)
     return figure
-
-
-def _width(columns: int) -> float:
-    """One column of a paper in inches, or all of both."""
-    return 3.5 if columns == 1 else 7.16
 
 
 def _bands(histories: dict, metric: str) -> dict:
@@ -128,15 +102,8 @@ def _lasts(histories: list, metric: str) -> stats.Interval:
     return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))
 
 
-def _finish(axes, label: str, name: str) -> None:
-    axes.set_xlabel(label)
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    if name:
-        axes.set_title(name, fontsize=8)
-
-
 def _scale(axes, metric: str, log: bool, floor: float) -> None:
-    axes.set_ylabel(_LABELS.get(metric, metric))
+    axes.set_ylabel(style.LABELS.get(metric, metric))
     if log:
         axes.set_yscale("log")
         axes.set_ylim(bottom=floor)
@@ -152,42 +119,3 @@ def _entitle(figure, row, title: str) -> None:
     columns = 2 if len(row) == 1 else 4
     figure.legend(*labelled, loc="outside lower center", ncols=columns, handlelength=3.2)
     figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)
-
-
-def _curve(axes, number, label, rounds, band, floor, every=None) -> None:
-    colour = _COLOURS[number % len(_COLOURS)]
-    if band.diverged:
-        label = f"{label} ({band.diverged} of {band.trials} diverged)"
-    axes.plot(
-        rounds,
-        band.mean,
-        color=colour,
-        linestyle=_DASHES[number % len(_DASHES)],
-        marker=_MARKERS[number % len(_MARKERS)],
-        markevery=every or (number * len(rounds) // 50, max(1, len(rounds) // 8)),
-        label=label,
-    )
-    axes.fill_between(
-        rounds,
-        np.maximum(band.low, floor),
-        np.maximum(band.high, floor),
-        color=colour,
-        alpha=0.2,
-        linewidth=0,
-    )
-    clipped = rounds[band.low < floor]
-    if clipped.size:
-        edge = np.full(clipped.size, floor)
-        axes.plot(clipped, edge, "v", color=colour, clip_on=False, markersize=3, in_layout=False)
-
-
-def _floor(bands: list) -> float:
-    """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
-    means = np.concatenate([band.mean for band in bands])
-    lows = np.concatenate([band.low for band in bands])
-    means, lows = means[means > 0], lows[lows > 0]
-    if not means.size:
-        return 1e-12
-    # A band that barely clears zero must not stretch the axis over empty decades.
-    least = max(lows.min(initial=means.min()), means.min() / 10)
-    return float(min(least, means.min()) / 1.5)

@@ -74,14 +74,20 @@ def caption(results: Results) -> str:
 def save(results: Results, folder) -> list[Path]:
     """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
     experiment = results.experiment
-    paths = [Path(folder) / f"{experiment.name}.{ending}" for ending in ("png", "csv", "nc")]
+    title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
+    figure = experiment.draw(results, title)
+    return write(folder, experiment.name, figure, tidy(results), dataset(results))
+
+
+def write(folder, name: str, figure, rows, dataset) -> list[Path]:
+    """Write a figure, the rows of a CSV and a dataset to `folder`, all or none."""
+    paths = [Path(folder) / f"{name}.{ending}" for ending in ("png", "csv", "nc")]
     Path(folder).mkdir(parents=True, exist_ok=True)
     with files.replacing(*paths) as (png, table_file, nc):
-        title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
-        experiment.draw(results, title).savefig(png)
+        figure.savefig(png)
         with open(table_file, "w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows(tidy(results))
-        dataset(results).to_netcdf(nc, engine="h5netcdf")
+            csv.writer(stream).writerows(rows)
+        dataset.to_netcdf(nc, engine="h5netcdf")
     return paths
 
 

@@ -14,7 +14,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import cli, compare, experiments
+from jaxota import bounds, cli, compare, experiments, rates
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 
@@ -134,6 +134,39 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
+def _small_studies(monkeypatch):
+    case = dataclasses.replace(bounds.CASES[0], rounds=(12, 25))
+    monkeypatch.setattr(bounds, "CASES", (case,))
+    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8}.items():
+        monkeypatch.setattr(rates, name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bounds", ("BAAF: Theorem 1 holds", "not met: R ≥ 24", "initial distance", "2 trials")),
+        ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
+    ],
+)
+def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    _small_studies(monkeypatch)
+    command = ["run", name, "--trials", "2", "--seed", "4", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "seed 4" in printed
+    assert all(word in printed for word in words), printed
+    assert sorted(os.listdir(tmp_path)) == [f"{name}.csv", f"{name}.nc", f"{name}.png"]
+    data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
+    with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if name == "bounds":
+        assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
+    else:
+        assert data.floor.dims == ("against", "algorithm", "point")
+        assert len(rows) == 4 * 2 + 4 * 4 + 2 * 4
+
+
 def test_silence_is_said(small, capsys, monkeypatch):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
@@ -165,7 +198,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
     [
         (
             ["run", "fig9"],
-            "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi, fig4",
+            "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi, fig4, fig5, cnn, bounds",
         ),
         (["run", "fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["run", "fig1", "--rounds", "-1"], "rounds must be a whole number ≥ 1, got -1"),
@@ -174,6 +207,9 @@ def test_divergence_is_said(small, capsys, monkeypatch):
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
+        (["run", "bounds", "--rounds", "9"], "--rounds is not for bounds, which sets it"),
+        (["run", "rates", "--snr-db", "9"], "--snr-db is not for rates, which sets it"),
+        (["run", "rates", "--trials", "1"], "trials must be a whole number ≥ 2, got 1"),
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
@@ -202,7 +238,8 @@ def test_list_and_version(capsys):
     assert cli.main(["list"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
-        "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn"
+        "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
+        "bounds", "rates",
     ]  # fmt: skip
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])
@@ -232,12 +269,10 @@ def test_interruption_leaves_nothing_behind(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
-    from jaxota import results
-
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results, "dataset", full)
+    monkeypatch.setattr(xarray.Dataset, "to_netcdf", full)
     assert small() == 2
     assert "No space left on device" in capsys.readouterr().err
     assert list(small.out.iterdir()) == []

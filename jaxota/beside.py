@@ -1,0 +1,141 @@
+"""A theorem beside the simulation of the algorithm it is of, on several data draws at once."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import entry, theory
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Channel
+from jaxota.constants import curvature, summarise, visit
+from jaxota.tasks.regression import Regression
+from jaxota.types import Array, part
+
+
+@part
+class Beside:
+    """One theorem beside its simulation: for each data draw and each R, one run at its own step."""
+
+    gap: Array  # [draw, R, trial] F(θ̄^R) − F*
+    bound: theory.Bound  # [draw, R]
+    constants: theory.Constants  # [draw, R] measured on these very runs
+    excess: Array  # [draw, R] max_r max_i E‖Δ_i‖²/(KηM)², in the proofs at most 1
+    power: Array  # [draw, R] max_r E[max_i ‖x_i‖²]/P of the model block
+
+
+def beside(
+    theorem,
+    key,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Regression,
+    rounds,
+    trials: int,
+    step_size=None,
+    calibration_trials: int = 20,
+) -> Beside:
+    """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
+
+    The arrays of `task`, a `jo.tasks.regression`, have a leading axis [draw]. Each R is a run of
+    its own at the proofs' step size for that R, which comes from constants measured at the largest
+    step allowed; the bound is computed from the constants of the run itself. A `step_size`
+    [draw, R] takes the place of the proofs'.
+    """
+    rounds = np.asarray(rounds)
+    longest = int(rounds.max())
+    arguments, options = entry.experiment(
+        key, algorithm, channel, task, longest, trials, calibration_trials=calibration_trials
+    )
+    del arguments["plan"], arguments["initial"]
+    samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
+    settings = len(task.counts) * len(rounds)
+    options = options._replace(chunk=entry.chunk(algorithm, first_of(task), settings))
+    apply = _applied(theorem)
+    run = functools.partial(_runs, options, samples, rounds=every, **arguments)
+    if step_size is None:
+        start = _coarse(arguments["algorithm"], arguments["channel"], arguments["task"])
+        largest = jax.vmap(lambda c: theorem(c, 1.0).largest_step)(start)
+        shape = len(task.counts), len(rounds)
+        constants = run(step_size=jnp.broadcast_to(largest[:, None], shape))[0]
+        step_size = apply(constants, every, None).step_size
+    step_size = jnp.asarray(step_size, "float32")
+    constants, gap, excess, power = jax.device_get(run(step_size=step_size))
+    bound = jax.device_get(apply(constants, every, step_size))
+    return Beside(gap, bound, constants, excess, power)
+
+
+def well_conditioned(
+    seed: int, draws: int, users=8, samples=25, dim=4, condition=1.5, spread=0.3
+) -> Regression:
+    """Least squares whose Hessians have eigenvalues from 2 to 2·condition: arrays [draw, …].
+
+    Gaussian features are whitened user by user, then scaled coordinate by coordinate. Users' true
+    weights are N(1, spread²), targets carry noise of variance 0.01. At fig1's condition, Theorem 3
+    would need R of several thousand.
+    """
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((draws, users, samples, dim))
+    left, _, right = np.linalg.svd(features, full_matrices=False)
+    scale = condition ** (rng.uniform(size=(draws, users, 1, dim)) / 2)
+    features = np.sqrt(samples) * (left @ right) * scale
+    weights = 1.0 + spread * rng.standard_normal((draws, users, dim, 1))
+    targets = (features @ weights)[..., 0] + 0.1 * rng.standard_normal((draws, users, samples))
+    counts = np.full((draws, users), samples, np.int32)
+    return Regression(*map(jnp.asarray, (np.float32(features), np.float32(targets), counts)))
+
+
+@functools.cache
+def _applied(theorem):
+    """`theorem` for [draw, R] of constants."""
+    return jax.jit(jax.vmap(jax.vmap(theorem), (0, None, 0)))
+
+
+@functools.partial(jax.jit, static_argnames=("options", "samples"))
+def _runs(options, samples, key, trials, algorithm, channel, task, step_size, rounds):
+    """For each data draw and R: constants, gaps [trial], energy and power ratios, one program.
+
+    Runs go on for the largest R, and are read at their own.
+    """
+
+    def one(task, step_size, stop):
+        local = algorithm.local.replace(step_size=step_size)
+        mine = algorithm.replace(local=local)
+        region, plan = visit(options, samples, key, trials, mine, channel, task, (), ())
+        constants = summarise(region, plan, mine, channel, task, stop)
+        inside = jnp.arange(options.rounds) < stop
+        most = (local.steps * step_size) ** 2 * constants.gradient_bound
+        energy = region.energy.mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
+        excess = jnp.max(energy, where=inside, initial=0.0) / jnp.where(most > 0, most, 1.0)
+        power = jnp.max(region.power.mean(0), where=inside, initial=0.0)
+        return constants, region.gap[:, stop.astype("int32") - 1], excess, power
+
+    over_rounds = jax.vmap(one, (None, 0, 0))
+    return jax.vmap(over_rounds, (0, 0, None))(task, step_size, rounds)
+
+
+@jax.jit
+def _coarse(algorithm, channel, task) -> theory.Constants:
+    """Constants [draw] that limit the step: β, μ, N, S and K; B² is 1, the others stand idle."""
+
+    def one(task):
+        smoothness, strong_convexity = curvature(task.problem(0))
+        one, users = jnp.float32(1.0), jnp.float32(task.users)
+        chosen = channel.participants
+        return theory.Constants(
+            smoothness,
+            strong_convexity,
+            *[one] * 8,
+            users=users,
+            steps=jnp.float32(algorithm.local.steps),
+            dim=jnp.float32(task.dim),
+            participants=users if isinstance(chosen, tuple) else chosen.astype("float32"),
+        )
+
+    return jax.vmap(one)(task)
+
+
+def first_of(task) -> Regression:
+    """The first data draw of a task with a leading axis [draw]."""
+    return jax.tree.map(lambda x: x[0], task)

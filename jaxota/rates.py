@@ -1,0 +1,255 @@
+"""What `jaxota run rates` shows: how the channel's error floor falls with N, SNR and S.
+
+Full gradients, so that no minibatch noise covers the channel's; `Bounded` gains, 1/α = (KηM)²/P and
+1/β = M²/P, which is how the proofs bound them (the offline ones grow as the noise-free run
+converges, and leave no floor). The floor is what the channel adds: the gap, averaged over the last
+half of the rounds, minus that of the same trial over an ideal channel.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import checks, entry, stats, theory, theory_plots
+from jaxota.algorithms import baaf, cobaaf
+from jaxota.beside import first_of, well_conditioned
+from jaxota.bounds import attributes, checked_seed
+from jaxota.calibrate import measure
+from jaxota.channel import Channel
+from jaxota.constants import largest_noise, noise_blocks
+from jaxota.estimate import Identity
+from jaxota.precode import Bounded
+from jaxota.simulate import run_all
+
+M, STEPS, DIM, USERS = 20.0, 4, 4, 16
+SNR_DB = 10.0
+REACH, SHORT_REACH = 0.04, 0.004  # Kη: within Theorems 1 and 2's limit, and within Theorem 3's
+ROUNDS, LONG = 200, 1500
+SWEPT_USERS, SWEPT_SNR_DB, SWEPT_HEARD = (4, 16, 64), (-10.0, 0.0, 10.0, 20.0), (2, 4, 8, 16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """What `jaxota run rates` found: curves by algorithm, by what is swept."""
+
+    seed: int
+    trials: int
+    panels: dict[str, dict[str, theory_plots.RateCurve]]
+
+    def caption(self) -> str:
+        return (
+            f"rates: what the channel adds to the gap, full gradients, K = {STEPS}, d = {DIM}, "
+            f"N = {USERS}, {SNR_DB:g} dB per vector unless swept; {self.trials} trials, "
+            f"seed {self.seed}"
+        )
+
+    def table(self):
+        """A line for each swept quantity and algorithm: the fitted exponent and the theorem's."""
+        from rich.table import Table
+
+        grid = Table()
+        for heading in ("against", "algorithm"):
+            grid.add_column(heading)
+        for heading in ("first floor", "last floor", "exponent", "theorem's"):
+            grid.add_column(heading, justify="right")
+        for label, panel in self.panels.items():
+            for name, curve in panel.items():
+                grid.add_row(
+                    label,
+                    name,
+                    *(f"{curve.floor.mean[k]:.3g}" for k in (0, -1)),
+                    f"{curve.slope:.2f} ± {1.96 * curve.error:.2f}",
+                    f"{curve.promised:.2f}",
+                )
+        return grid
+
+    def remarks(self) -> list[str]:
+        """What a reader of the table must know besides."""
+        return [
+            "Exponents are slopes of log floor on log value; the theorem's are those of its noise "
+            "terms as stated, with σ_θ and σ_c of the plan, their logarithm left out. ± is a 95 % "
+            "interval.",
+            "Theorems 2 and 3 state (1 + NK)/(KN²) for the control noise, about 1/N; their proof "
+            "ends in (K + 2)/(KN²), 1/N². The identity's runs fall as the proof says.",
+            "With the MMSE estimate the floor is mostly its bias to the prior's mean, which the "
+            "theorems leave out: their exponents are not its own.",
+        ]
+
+    def figure(self):
+        title = (
+            f"What the channel adds to the gap: full gradients, K = {STEPS}, N = {USERS}, "
+            f"{SNR_DB:g} dB per vector unless swept; {self.trials} trials, 95 % bands"
+        )
+        return theory_plots.rates(self.panels, title)
+
+    def rows(self):
+        """The rows of the CSV, header first: one for each point of each curve."""
+        yield [
+            *("against", "algorithm", "value", "floor", "ci_low", "ci_high"),
+            *("exponent", "exponent_error", "theorem_exponent"),
+        ]
+        for label, panel in self.panels.items():
+            for name, curve in panel.items():
+                slopes = curve.slope, curve.error, curve.promised
+                floor = curve.floor
+                points = zip(curve.values, floor.mean, floor.low, floor.high, strict=True)
+                for point in points:
+                    yield [label, name, *(f"{float(x):.9g}" for x in (*point, *slopes))]
+
+    def dataset(self):
+        """Everything as one `xarray.Dataset`: [against, algorithm, point]."""
+        import xarray  # slow to import, needed here alone
+
+        names = list(dict.fromkeys(name for panel in self.panels.values() for name in panel))
+        most = max(len(c.values) for panel in self.panels.values() for c in panel.values())
+        axes = "against", "algorithm", "point"
+        points = np.full((4, len(self.panels), len(names), most), np.nan)
+        slopes = np.full((3, len(self.panels), len(names)), np.nan)
+        for row, panel in enumerate(self.panels.values()):
+            for name, curve in panel.items():
+                floor, at = curve.floor, (row, names.index(name))
+                columns = curve.values, floor.mean, floor.low, floor.high
+                points[:, *at, : len(curve.values)] = columns
+                slopes[:, *at] = curve.slope, curve.error, curve.promised
+        heads = "value", "floor", "ci_low", "ci_high"
+        variables = {k: (axes, v) for k, v in zip(heads, points, strict=True)}
+        heads = "exponent", "exponent_error", "theorem_exponent"
+        variables |= {k: (axes[:2], v) for k, v in zip(heads, slopes, strict=True)}
+        return xarray.Dataset(
+            variables,
+            {"against": list(self.panels), "algorithm": names},
+            attributes("rates", self.seed, self.caption()),
+        )
+
+
+def run_rates(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Rates:
+    """All three sweeps; `report(what, done, of)` hears how far it is."""
+    seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
+    both = _algorithms(REACH)
+    floors = functools.partial(_floors, seed, trials)
+    by_users = []
+    for number, users in enumerate(SWEPT_USERS):
+        report(f"N = {users}", number, len(SWEPT_USERS) + 1)
+        snrs = SWEPT_SNR_DB if users == USERS else (SNR_DB,)
+        found = floors(users, both, snrs, (), ROUNDS)
+        at = snrs.index(SNR_DB)
+        by_users.append({k: (f[:, at : at + 1], t[at : at + 1]) for k, (f, t) in found.items()})
+        if users == USERS:
+            by_snr = found
+    report("participants", len(SWEPT_USERS), len(SWEPT_USERS) + 1)
+    snrs = (SNR_DB,) * len(SWEPT_HEARD)
+    by_heard = floors(USERS, _algorithms(SHORT_REACH, controlled=True), snrs, SWEPT_HEARD, LONG)
+    joined = {
+        name: tuple(np.concatenate(x, -1) for x in zip(*(p[name] for p in by_users), strict=True))
+        for name in both
+    }
+    panels = {
+        "users N": _curves(joined, SWEPT_USERS),
+        "SNR P/σ²": _curves(by_snr, 10 ** (np.asarray(SWEPT_SNR_DB) / 10)),
+        f"participants S of {USERS}": _curves(by_heard, SWEPT_HEARD),
+    }
+    return Rates(seed, trials, panels)
+
+
+def _algorithms(reach: float, controlled: bool = False) -> dict:
+    """BAAF and COBAAF, each also with the identity in place of the MMSE estimate."""
+    local = {"step_size": reach / STEPS, "steps": STEPS, "precode": Bounded(M)}
+    plain = {"BAAF": baaf(**local), "BAAF, identity": baaf(**local, estimate=Identity())}
+    both = {"COBAAF": cobaaf(**local), "COBAAF, identity": cobaaf(**local, estimate=Identity())}
+    return both if controlled else plain | both
+
+
+def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: int) -> dict:
+    """Of each algorithm what the channel of each SNR (and S) adds to its gap [trial, setting], and
+    the theorem's noise terms [setting].
+
+    The second half of the settings are the first half's ideal channels.
+    """
+    task = first_of(well_conditioned(seed, 1, users=users))
+    key, half = jax.random.key(seed), len(snr_db)
+    channels = Channel(
+        snr_db=jnp.float32([*snr_db, *[jnp.inf] * half]),
+        power=jnp.ones(2 * half),
+        participants=jnp.asarray(heard * 2) if heard else (),
+    )
+    entered = [
+        entry.experiment(key, algorithm, channels, task, rounds, trials, calibration_trials=20)
+        for algorithm in algorithms.values()
+    ]
+    arguments, options = entered[0]
+    options = options._replace(chunk=max(1, options.chunk // (2 * half * len(algorithms))))
+    found = _program(
+        options,
+        key=key,
+        trials=arguments["trials"],
+        algorithms=tuple(each["algorithm"] for each, _ in entered),
+        channels=arguments["channel"],
+        task=arguments["task"],
+    )
+    theorem = theory.theorem_3 if heard else None
+    pairs = {}
+    for (name, algorithm), (gap, *sigmas) in zip(algorithms.items(), found, strict=True):
+        floor = np.asarray(gap[:half] - gap[half:], np.float64).T
+        of = theorem or (theory.theorem_2 if algorithm.local.controlled else theory.theorem_1)
+        count = np.float32(heard or (users,) * half)
+        pairs[name] = floor, _noise_terms(of, users, count, *(x[:half] for x in sigmas))
+    return pairs
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def _program(options, key, trials, algorithms, channels, task):
+    """Of each algorithm [setting, …]: mean gap over the last half of the rounds, σ_θ and σ_c."""
+    plans = tuple(
+        measure(options, key, algorithm, task, initial=()) if algorithm.needs_plan else ()
+        for algorithm in algorithms
+    )
+    every = jnp.ones((1, 1), bool)
+
+    def setting(channel):
+        histories = run_all(options, key, trials, algorithms, channel, task, plans, initial=())
+        heard = task.users if isinstance(channel.participants, tuple) else channel.participants
+        seen = []
+        for algorithm, plan, history in zip(algorithms, plans, histories, strict=True):
+            blocks = noise_blocks(plan, algorithm, channel)
+            sigmas = [
+                largest_noise(algorithm, channel, task.dim, block, heard, 1.0, every)
+                for block in (blocks if algorithm.local.controlled else blocks[:1] * 2)
+            ]
+            seen.append((history.gap[:, options.rounds // 2 :].mean(-1), *sigmas))
+        return tuple(seen)
+
+    return jax.vmap(setting)(channels)
+
+
+def _noise_terms(theorem, users: int, heard, model_noise, control_noise) -> np.ndarray:
+    """The theorem's noise terms [point], up to a constant and without their logarithm."""
+    one = np.ones(len(heard), np.float32)
+    constants = theory.Constants(
+        **{field.name: one for field in dataclasses.fields(theory.Constants)}
+    ).replace(
+        initial_distance=1e30 * one,  # so that no logarithm is cut off at 0
+        users=users * one,
+        participants=heard,
+        model_noise=model_noise,
+        control_noise=control_noise,
+        steps=STEPS * one,
+    )
+    bound = jax.vmap(lambda c: theorem(c, 100.0))(constants)
+    return np.asarray((bound.model_noise + bound.control_noise) / bound.logarithm, np.float64)
+
+
+def _curves(found: dict, values) -> dict[str, theory_plots.RateCurve]:
+    values = np.asarray(values, np.float64)
+    pull = np.log(values) - np.log(values).mean()
+    pull /= (pull**2).sum()  # the slope is this combination of the logarithms
+    curves = {}
+    for name, (samples, promised) in found.items():
+        floor = stats.interval(samples)
+        relative = samples.std(0, ddof=1) / np.sqrt(len(samples)) / floor.mean
+        error = np.sqrt(((pull * relative) ** 2).sum())
+        slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
+        curves[name] = theory_plots.RateCurve(values, floor, slope, float(error), theirs)
+    return curves

@@ -1,0 +1,262 @@
+"""The paper's closed forms: Proposition 1, and the bounds of Theorems 1, 2 and 3.
+
+The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
+omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
+
+- The proofs call the MMSE estimate unbiased. It is not: it leans towards the prior's mean, so with
+  a prior that does not fit, or users that are correlated, its error exceeds Proposition 1's. Users
+  that learn one model are: BAAF can lie above Theorem 1 (`jaxota run bounds` shows where).
+- The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
+  μ²R·d_0 ≤ c the logarithm is 0, the proofs' step size with it, and the statement drops the noise
+  altogether: it is then false. `Bound.conditions["logarithm"]` reports it.
+- AS2 bounds gradients, which strong convexity excludes on all of ℝ^d: it can hold on a bounded
+  region alone, and M² and σ² belong to that region (see `measure`).
+
+σ_θ and σ_c are variances per coordinate, as σ_w² is, in spite of their names: with sw2 = σ_w²,
+ν = sw2/(N²α) and s² = Σ_i σ_i²/N², σ_θ = sw2/(1 + ν/s²) ≤ sw2, and a coordinate's mean squared
+error is σ_θ/(N²α). The d coordinates are counted by the factor d of the bounds.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import checks
+from jaxota.constants import Constants as Constants
+from jaxota.constants import measure as measure
+from jaxota.constants import noise_after as _noise_after
+from jaxota.types import Array, part
+
+
+@part
+class Error:
+    """Mean squared errors per coordinate of two estimates of an average."""
+
+    mmse: Array  # the conditional mean's, Proposition 1: ν·s²/(s² + ν)
+    identity: Array  # of what was received, as it is: ν
+    sigma: Array  # σ_θ (or σ_c) = mmse·N²α
+
+
+def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
+    """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
+
+    noise: sw2, the channel's noise variance per coordinate.
+    gain: α of the model block, or β of the control block.
+    variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
+    threshold: h_min (or ρ_min) under fading.
+
+    ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
+    μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.
+    """
+    variances = jnp.asarray(variances, "float32")
+    if variances.ndim != 1 or not variances.size:
+        raise ValueError(f"variances must have shape [users heard], got {list(variances.shape)}")
+    numbers = {"noise": noise, "gain": gain, "variances": variances, "threshold": threshold}
+    for name, value in numbers.items():
+        least = 0.0 if name in ("noise", "variances") else np.finfo(np.float32).tiny
+        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= least):
+            raise ValueError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
+    noise, count = jnp.asarray(noise, "float32"), variances.size
+    received = noise / gain / (count * threshold) ** 2
+    spread = variances.mean() / count
+    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place
+    return Error(mmse, received, _noise_after(noise, received, spread))
+
+
+@part
+class Bound:
+    """A theorem's right-hand side for R rounds, term by term, and whether it applies."""
+
+    initial_distance: Array  # what remains of ‖θ^0 − θ*‖²
+    gradient_variance: Array  # minibatches, σ²
+    model_noise: Array  # the model block's channel noise, σ_θ
+    control_noise: Array  # the control block's, σ_c; 0 for Theorem 1
+    dissimilarity: Array  # users' gradients differ, G²; 0 for Theorems 2 and 3
+    rounds: Array  # R
+    step_size: Array  # η, the proofs' choice for this R, or the one that was asked about
+    largest_step: Array  # η must not exceed it
+    least_rounds: Array  # R must not fall below it
+    logarithm: Array  # log max{1, μ²R·d_0/c}, the factor of the noise terms
+
+    @property
+    def terms(self) -> dict[str, Array]:
+        """Each by its name."""
+        return {name: getattr(self, name) for name in TERMS}
+
+    @property
+    def total(self) -> Array:
+        return sum(self.terms.values())
+
+    @property
+    def conditions(self) -> dict[str, Array]:
+        """Which conditions hold. The theorem's own are the first two; see the module for the third.
+
+        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it is above 0.
+        """
+        return {
+            "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
+            "rounds": self.rounds >= self.least_rounds,
+            "logarithm": self.logarithm > 0,
+        }
+
+    @property
+    def applies(self) -> Array:
+        """Whether all conditions hold."""
+        step_size, rounds, logarithm = self.conditions.values()
+        return step_size & rounds & logarithm
+
+
+TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise", "dissimilarity")
+
+
+def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
+    """E[F(θ̄^R)] − F* of BAAF; eq. Th1. `rounds` is R, a number or an array [R].
+
+    η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has βG², and so
+    a constant some seventy times larger for that term; the statement's log²(μ²R·d_0/(βG²)) is of a
+    quantity with a dimension: the lemma gives μ³R²·d_0/(βG²), which the step size here uses.
+    """
+    c, r = _checked(constants, rounds)
+    reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))
+    variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
+    noise = c.dim * c.gradient_bound * c.model_noise / (c.users**2 * c.power)
+    apart = c.smoothness * c.dissimilarity
+    mu, start = c.strong_convexity, c.initial_distance
+    log = _log(mu**2 * r * start, variance + noise)
+    both = jnp.minimum(
+        _ratio(mu**2 * r * start, variance + noise), _ratio(mu**3 * r**2 * start, apart)
+    )
+    return Bound(
+        initial_distance=3.0 * mu * start * jnp.exp(-mu * r * reach / 2.0),
+        gradient_variance=3.0 * variance / (mu * r) * log,
+        model_noise=3.0 * noise / (mu * r) * log,
+        control_noise=jnp.zeros_like(log),
+        dissimilarity=3.0 * apart / (mu * r) ** 2 * _log(mu**2 * r * start, apart) ** 2,
+        logarithm=log,
+        **_conditions(c, r, reach, 1.0 / (mu * reach), both, step_size),
+    )
+
+
+def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
+    """E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
+
+    η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
+    where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
+    statement's 1/K on the model noise has no ground in the proof, whose own line before has none.
+    It takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
+    users that were not heard and keep old ones exceed it in Theorem 3.
+    """
+    c, r = _checked(constants, rounds)
+    reach = 1.0 / (8.0 * c.smoothness)
+    terms = _controlled(c, c.users, 1.0, 1.0)
+    return _accelerated(c, r, 2.0, terms, c.initial_distance, reach, 1.0 / reach, step_size)
+
+
+def theorem_3(constants: Constants, rounds, step_size=None) -> Bound:
+    """E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
+
+    η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c undefined and
+    divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their places (see
+    `proposition_1`), and the control noise is divided by ρ_min². The proof is not written out.
+    """
+    c, r = _checked(constants, rounds)
+    heard, mu = c.participants, c.strong_convexity
+    reach = jnp.minimum(1.0 / (81.0 * c.smoothness), heard / (15.0 * mu * c.users))
+    start = c.initial_distance + c.control_distance / (2.0 * heard * c.smoothness**2)
+    terms = _controlled(c, heard, c.threshold, c.control_threshold)
+    return _accelerated(c, r, 1.0, terms, start, reach, 2.0 / reach, step_size)
+
+
+def step_size(constants: Constants, rounds, theorem=theorem_1) -> Array:
+    """η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
+
+    The theorems say that a step size exists; this is the one by which their lemma proves it. c is
+    the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
+    stands in the logarithm, so that G² limits the step where there is little noise.
+    """
+    return theorem(constants, rounds).step_size
+
+
+def weights(contraction, rounds: int) -> Array:
+    """w_r/Σw for r = 1 … R+1 [R + 1], w_r = (1 − contraction/2)^{1−r}; eq. final_output.
+
+    contraction: μ·Kη. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
+    """
+    rounds = checks.whole("rounds", rounds, 1)
+    age = jnp.arange(rounds, -1, -1, dtype="float32")
+    shrink = jnp.log1p(-jnp.minimum(jnp.asarray(contraction, "float32") / 2.0, 1.0))
+    powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
+    return powers / powers.sum()
+
+
+def weighted_average(models, contraction) -> Array:
+    """θ̄^R [d] of the models θ^0 … θ^R [R + 1, d]; eq. final_output."""
+    models = jnp.asarray(models, "float32")
+    if models.ndim != 2 or len(models) < 2:
+        raise ValueError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
+    return jnp.einsum("r,rd->d", weights(contraction, len(models) - 1), models, precision="highest")
+
+
+def _controlled(c: Constants, heard, threshold, control_threshold):
+    """Gradient variance, model noise, control noise: the three terms of c_3 and c_4."""
+    variance = c.gradient_variance * (1.0 + heard) / (c.steps * heard)
+    shared = c.dim * c.gradient_bound / (c.steps * heard**2)
+    model = shared * c.model_noise / (threshold**2 * c.power)
+    control = shared * c.control_noise * (1.0 + heard * c.steps)
+    return variance, model, control / (control_threshold**2 * c.control_power)
+
+
+def _accelerated(c, r, leading, terms, start, reach, least, step_size) -> Bound:
+    """What Theorems 2 and 3 share: `leading`·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2))."""
+    mu = c.strong_convexity
+    log = _log(mu**2 * r * start, sum(terms))
+    variance, model, control = (leading * term / (mu * r) * log for term in terms)
+    return Bound(
+        initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
+        gradient_variance=variance,
+        model_noise=model,
+        control_noise=control,
+        dissimilarity=jnp.zeros_like(log),
+        logarithm=log,
+        **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, sum(terms)), step_size),
+    )
+
+
+def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
+    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
+    asked = chosen / c.steps if step_size is None else jnp.asarray(step_size, "float32")
+    like = jnp.zeros_like(chosen)
+    return {
+        "rounds": r + like,
+        "step_size": asked + like,
+        "largest_step": reach / c.steps + like,
+        "least_rounds": least + like,
+    }
+
+
+def _ratio(top, bottom) -> Array:
+    """top/bottom, infinite where bottom is 0."""
+    return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1.0), jnp.inf)
+
+
+def _log(top, bottom) -> Array:
+    """log max{1, top/bottom}, finite where bottom is 0: there it multiplies 0."""
+    return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
+
+
+def _checked(constants: Constants, rounds):
+    if not isinstance(constants, Constants):
+        raise ValueError(
+            "constants must be a theory.Constants, such as theory.measure(...) returns, "
+            f"got {checks.shown(constants)}"
+        )
+    constants = checks.prepared(constants, "constants")
+    mu = constants.strong_convexity
+    if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
+        raise ValueError(
+            f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
+            "strongly convex tasks; give every user at least d samples of full rank"
+        )
+    if not isinstance(rounds, jax.core.Tracer) and not np.all(np.asarray(rounds) >= 1):
+        raise ValueError(f"rounds must be ≥ 1, got {checks.shown(rounds)}")
+    return constants, jnp.asarray(rounds, "float32")

@@ -1,0 +1,152 @@
+"""What the commands `bounds` and `rates` say, show and write, from made-up numbers."""
+
+import csv
+import io
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from jaxota import bounds, rates, stats, theory, theory_plots
+from jaxota.beside import Beside, well_conditioned
+
+TRIALS = 6
+
+
+def _constants(shape):
+    ones = np.ones(shape, np.float32)
+    numbers = dict(zip(vars(theory.Constants(*[1.0] * 14)), [1.0] * 18, strict=True))
+    numbers |= {"smoothness": 1.5, "initial_distance": 50.0, "users": 8.0, "steps": 4.0}
+    return theory.Constants(**{k: v * ones for k, v in numbers.items()})
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Gaps at a tenth of the bound, but twice the bound in draw 2 of the last case, largest R."""
+    found = {}
+    for case in bounds.CASES:
+        shape = bounds.DRAWS, len(case.rounds)
+        constants, every = _constants(shape), np.float32(case.rounds)
+        bound = jax.vmap(jax.vmap(case.theorem), (0, None))(constants, every)
+        spread = np.random.default_rng(0).uniform(0.9, 1.1, (*shape, TRIALS))
+        gap = 0.1 * np.asarray(bound.total)[..., None] * spread
+        if case is bounds.CASES[-1]:
+            gap[2, -1] *= 20
+        found[case.label] = (
+            case,
+            Beside(gap, bound, constants, 0.5 * spread[..., 0], spread[..., 0]),
+        )
+    return bounds.Bounds(3, TRIALS, found)
+
+
+def test_violations_are_found_and_said(result):
+    *fine, last = result.found
+    assert not any(result.violations(label).any() for label in fine)
+    assert np.argwhere(result.violations(last)).tolist() == [[2, 2]]
+    assert result.worst(last) == 2
+    words = "\n".join(result.remarks())
+    assert words.count("VIOLATED") == 1 and f"{last}: Theorem 1 is VIOLATED at 1 of 15" in words
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(result.table())
+    assert "not met: R ≥" in stream.getvalue() and "1 of 5" in stream.getvalue()
+
+
+def test_rows_and_dataset_hold_every_draw_and_r(result):
+    head, *rows = list(result.rows())
+    assert len(rows) == bounds.DRAWS * sum(len(case.rounds) for case in bounds.CASES)
+    assert all(len(row) == len(head) for row in rows)
+    stream = io.StringIO()
+    csv.writer(stream).writerows([head, *rows])
+    table = list(csv.DictReader(io.StringIO(stream.getvalue())))
+    terms = sum(float(table[0][name]) for name in theory.TERMS)
+    assert terms == pytest.approx(float(table[0]["bound"]), rel=1e-4)
+    assert sum(row["violated"] == "True" for row in table) == 1
+    data = result.dataset()
+    last = bounds.CASES[-1]
+    there = data.sel(algorithm=last.label, rounds=last.rounds[-1])
+    assert there.gap.shape == (bounds.DRAWS, TRIALS) and there.violated.sum() == 1
+    assert data.attrs["seed"] == 3 and "SNR per vector" in data.attrs["title"]
+
+
+def test_figure_shows_bounds_conditions_and_shares(result, tmp_path):
+    figure = result.figure()
+    top, bottom = figure.axes[:4], figure.axes[4:]
+    assert all(axes.get_xscale() == axes.get_yscale() == "log" for axes in top)
+    crosses = [line for line in top[3].lines if line.get_marker() == "x"]
+    assert [len(line.get_xdata()) for line in crosses] == [1]
+    hollow = [x for x in top[0].lines if x.get_markerfacecolor() == "w" and len(x.get_xdata())]
+    assert len(hollow) == 2  # of the simulation and of the bound
+    heights = {}
+    for bar in bottom[0].patches:
+        heights[bar.get_x()] = heights.get(bar.get_x(), 0) + bar.get_height()
+    np.testing.assert_allclose(list(heights.values()), 1.0, rtol=1e-5)
+    figure.savefig(tmp_path / "bounds.png")
+
+
+def test_conditions_in_words(result):
+    bound = theory.theorem_1(_constants(()), 1.0)
+    loud = theory.theorem_1(_constants(()).replace(gradient_variance=1e9), 1e4)
+    for found, words in ((bound, "not met: R ≥"), (loud, "not met: step size, logarithm 0")):
+        assert bounds._conditions(jax.tree.map(lambda x: x[None, None], found), 0, 0).startswith(
+            words
+        )
+
+
+def test_exponents_are_fitted():
+    """A floor of 3·N^−2 with a tenth of noise: slope −2 within 4 of its own errors."""
+    values, rng = np.array([2.0, 4.0, 8.0, 16.0]), np.random.default_rng(0)
+    samples = 3 * values**-2 * (1 + 0.1 * rng.standard_normal((50, 4)))
+    curve = rates._curves({"x": (samples, values**-1.0)}, values)["x"]
+    assert abs(curve.slope + 2) < 4 * curve.error and 0 < curve.error < 0.02
+    assert curve.promised == pytest.approx(-1.0)
+
+
+def test_noise_terms_are_those_of_the_statements():
+    """In N: −2 for Theorem 1, and (2 + NK)/(KN²) for Theorem 2 with σ_θ = σ_c; in S likewise."""
+    one, k = np.ones(1, np.float32), rates.STEPS
+    for theorem, expected in (
+        (theory.theorem_1, [n**-2.0 for n in (4, 16)]),
+        (theory.theorem_2, [(2 + n * k) / (k * n**2) for n in (4, 16)]),
+        (theory.theorem_3, [(2 + n * k) / (k * n**2) for n in (4, 16)]),
+    ):
+        found = [rates._noise_terms(theorem, n, n * one, one, one)[0] for n in (4, 16)]
+        assert found[1] / found[0] == pytest.approx(expected[1] / expected[0], rel=1e-4)
+
+
+def test_rates_are_said_shown_and_written(tmp_path):
+    values = np.array([1.0, 10.0, 100.0])
+    mean = 2 / values
+    floor = stats.Interval(mean, 0.9 * mean, 1.1 * mean, 5, 5)
+    curve = theory_plots.RateCurve(values, floor, -1.0, 0.01, -1.5)
+    short = theory_plots.RateCurve(
+        values[:2], stats.Interval(*(x[:2] for x in (mean, mean, mean)), 5, 5), *(-1, 0.1, -2)
+    )
+    result = rates.Rates(7, 5, {"users N": {"A": curve, "B": curve}, "SNR": {"A": short}})
+    figure = result.figure()
+    assert [axes.get_xlabel() for axes in figure.axes] == ["users N", "SNR"]
+    assert "-1.00 (theorem -1.50)" in figure.axes[0].get_title()
+    figure.savefig(tmp_path / "rates.png")
+    head, *rows = result.rows()
+    assert len(rows) == 8 and all(len(row) == len(head) for row in rows)
+    data = result.dataset()
+    assert np.isnan(data.floor.sel(against="SNR", algorithm="B")).all()
+    assert data.exponent.sel(against="users N", algorithm="A") == -1
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(result.table())
+    assert "-1.00 ± 0.02" in stream.getvalue() and result.remarks()
+
+
+def test_bad_seeds_and_trials_are_refused():
+    for run in (bounds.run_bounds, rates.run_rates):
+        with pytest.raises(ValueError, match="seed must be"):
+            run(seed=-1)
+        with pytest.raises(ValueError, match="trials must be a whole number ≥ 2"):
+            run(trials=1)
+
+
+def test_well_conditioned_data_are():
+    features = np.asarray(well_conditioned(0, 3).features, np.float64)
+    hessians = 2 * np.einsum("gnsd,gnse->gnde", features, features) / features.shape[2]
+    values = np.linalg.eigvalsh(hessians)
+    assert values.min() >= 2 - 1e-3 and values.max() <= 3 + 1e-3
