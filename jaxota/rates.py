@@ -61,14 +61,19 @@ class Rates:
                     label,
                     name,
                     *(f"{curve.floor.mean[k]:.3g}" for k in (0, -1)),
-                    f"{curve.slope:.2f} ± {1.96 * curve.error:.2f}",
+                    f"{curve.slope:.2f} ± {1.96 * curve.error:.2f}" if curve.fitted else "none",
                     f"{curve.promised:.2f}",
                 )
         return grid
 
     def remarks(self) -> list[str]:
         """What a reader of the table must know besides."""
+        curves = [curve for panel in self.panels.values() for curve in panel.values()]
+        unfitted = (
+            "Where a floor is not above 0 there is no exponent: ask for more with --trials.",
+        ) * any(not curve.fitted for curve in curves)
         return [
+            *unfitted,
             "Exponents are slopes of log floor on log value; the theorem's are those of its noise "
             "terms as stated, with σ_θ and σ_c of the plan, their logarithm left out. ± is a 95 % "
             "interval.",
@@ -250,6 +255,7 @@ def _curves(found: dict, values) -> dict[str, theory_plots.RateCurve]:
         floor = stats.interval(samples)
         relative = samples.std(0, ddof=1) / np.sqrt(len(samples)) / floor.mean
         error = np.sqrt(((pull * relative) ** 2).sum())
-        slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
+        with np.errstate(invalid="ignore", divide="ignore"):  # too few trials may put one below 0
+            slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
         curves[name] = theory_plots.RateCurve(values, floor, slope, float(error), theirs)
     return curves

@@ -99,6 +99,11 @@ class RateCurve:
     error: float  # its standard error
     promised: float  # the theorem's
 
+    @property
+    def fitted(self) -> bool:
+        """Whether every floor is above 0, so that there is a slope."""
+        return bool(np.isfinite(self.slope))
+
 
 def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
     """For each panel, one swept quantity, floors on log axes with the theorem's slopes, dotted."""
@@ -115,7 +120,8 @@ def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
                 axes.plot(curve.values, guide, "-", color=style.COLOURS[number], lw=0.5, alpha=0.8)
-                lines.append(f"{name}: {curve.slope:.2f} (theorem {curve.promised:.2f})")
+                slope = f"{curve.slope:.2f}" if curve.fitted else "none"
+                lines.append(f"{name}: {slope} (theorem {curve.promised:.2f})")
             style.finish(axes, label, "slopes\n" + "\n".join(lines))
             axes.title.set_fontsize(6.5)
             axes.set_xscale("log")

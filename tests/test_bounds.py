@@ -102,6 +102,17 @@ def test_exponents_are_fitted():
     assert curve.promised == pytest.approx(-1.0)
 
 
+def test_a_floor_below_zero_has_no_exponent():
+    values = np.array([2.0, 4.0])
+    curves = rates._curves({"x": (np.array([[1.0, -1.0], [2.0, 0.5]]), values**-1.0)}, values)
+    assert not curves["x"].fitted
+    result = rates.Rates(0, 2, {"users N": curves})
+    assert "there is no exponent" in result.remarks()[0]
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(result.table())
+    assert "none" in stream.getvalue() and "x: none" in result.figure().axes[0].get_title()
+
+
 def test_noise_terms_are_those_of_the_statements():
     """In N: −2 for Theorem 1, and (2 + NK)/(KN²) for Theorem 2 with σ_θ = σ_c; in S likewise."""
     one, k = np.ones(1, np.float32), rates.STEPS

@@ -198,7 +198,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
     [
         (
             ["run", "fig9"],
-            "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi, fig4, fig5, cnn, bounds",
+            "unknown experiment 'fig9': choose from fig1, fig2, fig3, fading, csi, fig4, fig5, cnn",
         ),
         (["run", "fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["run", "fig1", "--rounds", "-1"], "rounds must be a whole number ≥ 1, got -1"),
