@@ -96,7 +96,6 @@ def _run(arguments) -> int:
         raise ValueError(f"unknown experiment {name!r}: choose from {names}")
     prepare = _studied if name in STUDIES else _compared
     job = prepare(arguments)
-    _silence_tfds()
     _writable(arguments.out)
     _use_cache()
     with _progress(name, _remember_interruption()) as report:
@@ -109,10 +108,15 @@ def _run(arguments) -> int:
 
 def _compared(arguments):
     """The job of an experiment: algorithms side by side."""
+    from jaxota.experiments import Images
+
     experiment = _experiment(arguments)
 
     def job(report):
         from jaxota import compare, results
+
+        if isinstance(experiment.task, Images):
+            _silence_tfds()
 
         outcome = compare.run(experiment, arguments.seed, report)
         report("writing")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import time
 
 import jax
@@ -45,7 +46,8 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     trials = checks.whole("trials", experiment.trials, 1)
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     report("reading the data")
-    task, every = experiment.task(k_data), min(experiment.every, rounds)
+    # The last round is scored, whatever their number.
+    task, every = experiment.task(k_data), math.gcd(experiment.every, rounds)
     entered = [
         entry.experiment(k_trials, algorithm, channel, task, rounds, trials, every=every)
         for algorithm in experiment.algorithms.values()

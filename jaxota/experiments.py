@@ -61,7 +61,8 @@ class Images:
 
     @property
     def title(self) -> str:
-        return self._known.title
+        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
+        return self._known.title + scale
 
     def __call__(self, key):
         task, classes = self._known.task, self._known.classes
@@ -170,7 +171,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "fig4",
-            "{dataset} balanced, softmax regression, N = 10, K = 5",
+            "balanced {dataset}; softmax regression, N = 10, K = 5",
             Images("mnist", tasks.SoftmaxRegression),
             _some(_on_images(1e-2), "noisy FedAvg", "COTAF", "BAAF", "FedAvg (noise-free)"),
             {"": _AWGN},
@@ -182,7 +183,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "fig5",
-            "{dataset} imbalanced, softmax regression, N = 10, K = 5",
+            "imbalanced {dataset}; softmax regression, N = 10, K = 5",
             Images("mnist", tasks.SoftmaxRegression, tasks.label_skew(0.2)),
             _some(_on_images(1e-2), "COTAF", "COBAAF", "SCAFFOLD (noise-free)"),
             {"": _AWGN},
@@ -194,7 +195,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "cnn",
-            "{dataset} balanced, small CNN, N = 10, K = 5",
+            "balanced {dataset}; small CNN, N = 10, K = 5",
             Images("digits", functools.partial(tasks.CNN, channels=(4, 8))),
             _some(_on_images(0.2), "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)"),
             {"": _AWGN},

@@ -142,9 +142,15 @@ def dataset(results: Results):
         snr_db=float(channel.snr_db),
         snr_per=channel.snr_per,
         power=float(channel.power),
+        **_of_images(experiment.task),
         jaxota=jaxota.__version__,
         jax=jax.__version__,
     )
+
+
+def _of_images(task) -> dict:
+    """What an experiment on images was told of its data."""
+    return {k: getattr(task, k) for k in ("dataset", "init_scale") if hasattr(task, k)}
 
 
 def _snr(experiment) -> str:

@@ -106,6 +106,29 @@ def test_padding_is_never_seen(task):
         np.testing.assert_array_equal(runs[0].loss, runs[1].loss)
 
 
+class Normalised(nn.Module):
+    """One that makes 0/0 of an empty image."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(len(x), -1)
+        return nn.Dense(CLASSES)(x / jnp.linalg.norm(x, axis=1, keepdims=True))
+
+
+def test_padding_is_no_empty_image(arrays, monkeypatch):
+    """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
+    task = jo.tasks.classification(Normalised(), *arrays)
+    monkeypatch.setattr(classification, "BLOCK", 4 * modules.activations(task.module, task.shape))
+    run = jo.simulate(jax.random.key(0), jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
+    assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
+
+
+def test_a_diverged_model_has_no_accuracy(task):
+    bad = task.score(jnp.full(task.dim, jnp.nan))
+    assert np.isnan(bad.loss) and np.isnan(bad.accuracy)
+    assert task.score(jnp.zeros(task.dim)).accuracy <= 1
+
+
 def test_head_is_the_first_fifth(task, model, arrays):
     (features, labels), _ = arrays
     head = task.head()
@@ -155,19 +178,23 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_memory_in_flight_grows_with_the_module(arrays):
-    """More activations, fewer trials at once; blocks bound it for any number of samples."""
+@pytest.mark.parametrize("users", [2, 20])
+def test_memory_in_flight_is_bounded_by_its_estimate(users):
+    """What the compiled program of a CNN with full gradients takes, trial by trial."""
     rng = np.random.default_rng(0)
-    x, y = rng.random((2, 600, 28, 28, 1)), rng.integers(0, 10, (2, 600))
-    floats = [
-        jo.tasks.classification(module, (x, y), (x[0], y[0])).floats_per_trial(20)
-        for module in (jo.tasks.SoftmaxRegression(10), jo.tasks.CNN(10), jo.tasks.CNN(10, (32, 64)))
-    ]
-    assert 2 * 20 * 784 < floats[0] < floats[1] < 10 * classification.BLOCK
-    assert modules.activations(jo.tasks.CNN(10), (28, 28, 1)) > 28 * 28 * 9
-    algorithm = jo.fedavg(0.1, 1, 20)
-    task = jo.tasks.classification(jo.tasks.CNN(10), (x, y), (x[0], y[0]))
-    assert entry.chunk(algorithm, task) * floats[1] * 4 <= entry.MEMORY
+    x, y = rng.random((users, 60, 20, 20), np.float32), rng.integers(0, 10, (users, 60))
+    task = jo.tasks.classification(jo.tasks.CNN(10, (8,)), (x, y), (x[0], y[0]))
+    algorithm = jo.scaffold(0.1, 2, 20)
+    needed = []
+    for trials in (1, 3):
+        arguments, options = entry.experiment(
+            jax.random.key(0), algorithm, jo.Channel(), task, 2, trials
+        )
+        compiled = _program.lower(options, **arguments).compile()
+        needed.append(compiled.memory_analysis().temp_size_in_bytes)
+    estimate = entry.MEMORY / entry.chunk(algorithm, task)
+    per_trial = (needed[1] - needed[0]) / 2
+    assert estimate / 20 < per_trial < estimate
 
 
 def test_initial_models_are_the_modules_own_plus_a_scale(arrays):
@@ -252,6 +279,32 @@ def test_the_cnn_is_a_convolution():
     assert flat["params"]["Dense_0"]["kernel"].shape == (9, 4)
 
 
+def test_modules_of_lists_are_as_good_as_of_tuples(arrays):
+    """`nn.Sequential` is mostly given a list, which cannot be hashed; made twice, one program."""
+    before = _program._cache_size()
+    for kind in (list, tuple):
+        module = nn.Sequential(kind([_flat, nn.Dense(4), nn.relu, nn.Dense(CLASSES)]))
+        task = jo.tasks.classification(module, *arrays)
+        jo.simulate(jax.random.key(0), jo.fedavg(0.1, 1, 2), jo.Channel(), task, 1, 1)
+    assert _program._cache_size() == before + 1
+    assert jo.tasks.classification(jo.tasks.MLP(CLASSES, [4]), *arrays).dim == 4 * 5 + 5 * CLASSES
+
+    class Held(nn.Module):
+        weights: jax.Array
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(CLASSES)(x.reshape(len(x), -1) * self.weights)
+
+    with pytest.raises(ValueError, match="module must have fields that can be hashed") as caught:
+        jo.tasks.classification(Held(jnp.ones(4)), *arrays)
+    assert "\n" not in str(caught.value)
+
+
+def _flat(x):
+    return x.reshape(len(x), -1)
+
+
 def test_modules_of_nnx_come_through_flax_bridge(arrays, model):
     class Linear(nnx.Module):
         def __init__(self, rngs):
@@ -309,6 +362,13 @@ def test_bad_modules_are_one_clear_line(arrays, fault, words):
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 8), (8, 3, 1)])
+def test_a_cnn_of_small_or_flat_images_is_one_clear_line(shape):
+    x, y = np.ones((1, 3, *shape)), np.zeros((1, 3), int)
+    with pytest.raises(ValueError, match=r"2 stages need images .* of at least 4 pixels each way"):
+        jo.tasks.classification(jo.tasks.CNN(2), (x, y), (x[0], y[0]))
+
+
 X, Y = np.ones((2, 4, 2, 2)), np.ones((2, 4), int)
 TEST = X[0], Y[0]
 
@@ -328,7 +388,10 @@ TEST = X[0], Y[0]
         ((5, 3), TEST, "data must be arrays [N, D, ...] and [N, D]"),
         (X, TEST, "data must be a pair (features, labels)"),
         ((X, Y), None, "test_data must be a pair (features, labels)"),
-        ((X, np.full((2, 4), "cat")), TEST, "data of user 0 must be arrays"),
+        ((X, np.full((2, 4), "cat")), TEST, "data of user 0 must be real arrays"),
+        ((X * 1j, Y), TEST, "data of user 0 must be real arrays"),
+        ((X, Y * np.nan), TEST, "labels of data of user 0 must be whole numbers, got nan"),
+        ((X, Y + 2**40), TEST, "labels of data of user 0 must lie in 0 … 2"),
     ],
 )
 def test_bad_data_are_one_clear_line(data, test, words):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 import os
 import signal
 import subprocess
@@ -123,8 +124,10 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
     assert all(label in printed for label in experiment.algorithms)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
     assert data.accuracy.dims == ("algorithm", "trial", "evaluation")
-    assert data.attrs["snr_per"] == "symbol"
-    scored = list(range(experiment.every, 6, experiment.every))
+    assert data.attrs["snr_per"] == "symbol" and data.attrs["dataset"] == "digits"
+    assert data.attrs["init_scale"] == 0.1 and "initial scale 0.1" in data.attrs["title"]
+    every = math.gcd(experiment.every, 5)  # so that the last round is scored
+    scored = list(range(every, 6, every))
     assert data.evaluation.values.tolist() == scored
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "accuracy"]

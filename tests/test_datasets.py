@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import http.server
+import importlib.util
 import io
 import json
 import os
@@ -34,6 +35,12 @@ on_mnist = [needs_mnist, pytest.mark.xdist_group("mnist")]  # prepared once, by 
 def _idx(array) -> bytes:
     header = bytes((0, 0, 8, array.ndim)) + np.array(array.shape, ">u4").tobytes()
     return header + array.astype(np.uint8).tobytes()
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def _splits(shape=(28, 28), classes=10):
@@ -97,7 +104,23 @@ def test_idx_files_through_tfds_and_back(tmp_path, cache):
     prepared = store.load("mnist", "", info.parent.parent.parent)
     np.testing.assert_array_equal(again[0].labels, prepared[0].labels)
     assert "tensorflow" not in sys.modules
-    assert [path.name[0] for path in (cache / "datasets").iterdir()] != ["."]  # no draft is left
+    (kept,) = (cache / "datasets").iterdir()  # and no draft is left
+    assert kept.name.startswith("mnist-") and kept.stat().st_mode & 0o055 == 0o055 & ~_umask()
+
+
+def test_the_same_files_under_another_name_are_another_dataset(tmp_path, cache):
+    splits = _splits()
+    folder = _write(tmp_path / "files", _idx_files(splits))
+    for name in ("mnist", "fashion_mnist"):
+        _assert_same(store.load(name, "", folder)[0], splits["train"])
+
+
+def test_systems_without_array_record_read_the_files_themselves(tmp_path, cache, monkeypatch):
+    splits = _splits()
+    folder = _write(tmp_path / "files", _idx_files(splits))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    _assert_same(store.load("mnist", "", folder)[1], splits["test"])
+    assert not cache.exists()
 
 
 def test_unpacked_files_and_the_environment_variable(tmp_path, cache, monkeypatch):
@@ -184,6 +207,8 @@ def _damage(files, fault):
         return {labels: _idx(np.zeros(3))}
     if fault == "label":
         return {labels: _idx(np.full(9, 11))}
+    if fault == "empty":
+        return {labels: _idx(np.zeros(0)), "t10k-images-idx3-ubyte": _idx(np.zeros((0, 28, 28)))}
     return {images: _idx(np.zeros((40, 27, 28)))}  # "shape"
 
 
@@ -194,9 +219,10 @@ def _damage(files, fault):
         ("flipped bit", "train-images-idx3-ubyte is damaged"),
         ("truncated", "train-images-idx3-ubyte is damaged: its header promises [40, 28, 28]"),
         ("other kind", "train-images-idx3-ubyte is not an IDX file of bytes with 3 axes"),
-        ("too few labels", "t10k-images-idx3-ubyte must hold images of 28 × 28 and as many as"),
+        ("too few labels", "t10k-images-idx3-ubyte must hold images of 28 × 28, and as many as"),
         ("label", "labels of mnist must lie in 0 … 9, got 11"),
         ("shape", "train-images-idx3-ubyte must hold images of 28 × 28"),
+        ("empty", "t10k-images-idx3-ubyte must hold images of 28 × 28, and as many as"),
     ],
 )
 def test_damaged_files_are_one_clear_line_and_leave_nothing(tmp_path, cache, fault, words):
@@ -228,8 +254,38 @@ def test_what_only_tensorflow_reads_is_said(tmp_path, cache):
     copy = tmp_path / "tf" / "mnist" / "3.0.1" / "dataset_info.json"
     copy.write_text(copy.read_text().replace("array_record", "tfrecord"))
     if "tensorflow" not in sys.modules:
-        with pytest.raises(ValueError, match="prepared as tfrecord, which TensorFlow alone reads"):
+        with pytest.raises(ValueError, match="prepared as tfrecord, which needs tensorflow"):
             jo.tasks.mnist(KEY, data_dir=tmp_path / "tf")
+
+
+@pytest.mark.parametrize("fault", ["records", "no records", "info", "no features"])
+def test_damaged_prepared_data_are_one_clear_line(tmp_path, cache, fault):
+    folder = _write(tmp_path / "files", _idx_files(_splits()))
+    store.load("mnist", "", folder)
+    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
+    (records,) = info.parent.glob("mnist-train*")
+    if fault == "records":
+        records.write_bytes(records.read_bytes()[:100])
+    elif fault == "no records":
+        records.unlink()
+    elif fault == "info":
+        info.write_text(info.read_text()[:50])
+    else:
+        (info.parent / "features.json").unlink()
+    store._read.cache_clear()
+    with pytest.raises(
+        ValueError, match=r"data_dir: .*3\.0\.1 is damaged \(.*\): remove it"
+    ) as caught:
+        store.load("mnist", "", folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path, cache, monkeypatch):
+    folder = _write(tmp_path / "files", _idx_files(_splits()))
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match=r"can be written .*: name another with JAXOTA_CACHE"):
+        store.load("mnist", "", folder)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +304,12 @@ def test_offline_with_nothing_prepared_is_one_clear_line(cache, monkeypatch, tmp
     words = str(caught.value)
     assert f"{name} is neither in {tmp_path / 'tfds'} nor can" in words and "\n" not in words
     assert file in words and "data_dir, --data-dir or JAXOTA_DATA" in words
+
+
+@pytest.mark.parametrize("partition", [jo.tasks.iid, jo.tasks.dirichlet, "iid", None])
+def test_what_is_no_partition_is_refused(partition):
+    with pytest.raises(ValueError, match=r"partition must be one such as jo\.tasks\.iid\(\)"):
+        jo.tasks.digits(KEY, partition=partition)
 
 
 def test_a_silent_server_is_given_up_soon(monkeypatch):
@@ -272,14 +334,17 @@ def server(tmp_path):
         def log_message(self, *_):
             pass
 
+        def do_HEAD(self):
+            self.send_error(503) if self.path == "/busy" else super().do_HEAD()
+
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as served:
         threading.Thread(target=served.serve_forever, daemon=True).start()
         yield folder, f"http://127.0.0.1:{served.server_port}/"
         served.shutdown()
 
 
-@pytest.mark.parametrize("sound", [True, False])
-def test_download_with_checksums_verified_by_tfds(server, cache, monkeypatch, sound):
+def _publish(monkeypatch, server, dataset, sound=True):
+    """Let tfds know the server's files as those of the dataset, with sound checksums or not."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import checksums
     from tensorflow_datasets.core.utils import Size
@@ -293,16 +358,29 @@ def test_download_with_checksums_verified_by_tfds(server, cache, monkeypatch, so
         )
         for path in sorted(folder.iterdir())[: None if sound else 1]  # no other is being fetched
     }
-    monkeypatch.setattr(tfds.builder_cls("mnist"), "url_infos", infos)
+    monkeypatch.setattr(tfds.builder_cls(dataset), "url_infos", infos)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    if not sound:
-        with pytest.raises(ValueError, match="mnist could not be fetched: ") as caught:
-            store.load("mnist")
-        assert "\n" not in str(caught.value)
-        return
-    _assert_same(store.load("mnist")[0], _splits()["train"])
-    monkeypatch.setattr(store, "_downloaded", None)  # the second time nothing is fetched
-    store.load("mnist")
+
+
+def test_downloads_are_kept_apart(server, cache, monkeypatch):
+    """Two datasets, each fetched once."""
+    for name in ("mnist", "fashion_mnist"):
+        _publish(monkeypatch, server, name)
+        _assert_same(store.load(name)[0], _splits()["train"])
+    monkeypatch.setattr(store, "_fetched", None)
+    for name in ("mnist", "fashion_mnist"):
+        store.load(name)
+
+
+def test_downloads_are_verified_by_tfds(server, cache, monkeypatch):
+    _publish(monkeypatch, server, "mnist", sound=False)
+    with pytest.raises(ValueError, match="mnist could not be fetched: ") as caught:
+        store.load("mnist")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_in_trouble_is_not_waited_for(server):
+    assert store._answers(server[1]) and not store._answers(f"{server[1]}busy")
 
 
 def test_digits_come_with_scikit_learn():

@@ -131,6 +131,7 @@ def test_samples_are_held_twice_where_asked(partition):
         (lambda p: p(jax.random.key(0), LABELS, 0, 10), "users must be a whole number ≥ 1"),
         (lambda p: p(jax.random.key(0), LABELS, 2, 1.5), "samples must be a whole number ≥ 1"),
         (lambda p: p(0, LABELS, 2, 10), "key must be a random key"),
+        (lambda p: p(jax.random.key(0), 5, 2, 10), "labels must have shape"),
     ],
 )
 @each

@@ -48,10 +48,10 @@ class Classification:
         return self
 
     def floats_per_trial(self, batch: int) -> int:
-        own, tested, block = self.features.shape[-2], self.test_labels.shape[-1], self._block
-        samples = self.users * max(batch, min(own, block)) + min(tested, block)
-        gathered = self.users * batch * math.prod(self.shape)
-        return gathered + 2 * samples * modules.activations(self.module, self.shape)
+        each, pixels = modules.activations(self.module, self.shape), math.prod(self.shape)
+        own, tested = self.users * self.features.shape[-2], self.test_labels.shape[-1]
+        evaluated = max(self.users, min(max(own, tested), BLOCK // each))  # samples at a time
+        return self.users * batch * (pixels + 2 * each) + 2 * evaluated * each
 
     def head(self) -> "Classification":
         """The same users with the first fifth of their samples, rounded up."""
@@ -79,7 +79,8 @@ class Classification:
         def gradient(features, labels, weights):
             return jax.grad(lambda m: (weights * self._losses(m, features, labels)).sum())(model)
 
-        return _in_blocks(gradient, self._block, self.features[user], self.labels[user], weights)
+        size = max(1, self._block // self.users)  # all users take theirs at once
+        return _in_blocks(gradient, size, self.features[user], self.labels[user], weights)
 
     def score(self, model) -> Score:
         """F over the users' own samples, and the share of test samples that are labelled right."""
@@ -89,16 +90,16 @@ class Classification:
 
         def right(features, labels, weights):
             found = jnp.argmax(self._logits(model, features), -1)
-            return jnp.where(found == labels, weights, 0.0).sum()
+            return (weights * (found == labels)).sum()
 
         inside = jnp.arange(self.labels.shape[1])[None] < self.counts[:, None]
         share = 1.0 / (self.users * self.counts.astype("float32"))
         own = (*self._table, jnp.where(inside, share[:, None], 0.0).reshape(-1))
-        tested = jnp.full(self.test_labels.shape, 1.0 / self.test_labels.size, "float32")
-        return Score(
-            loss=_in_blocks(loss, self._block, *own),
-            accuracy=_in_blocks(right, self._block, self.test_features, self.test_labels, tested),
-        )
+        tested = self.test_features, self.test_labels, jnp.ones(self.test_labels.shape, "float32")
+        loss = _in_blocks(loss, self._block, *own)
+        accuracy = _in_blocks(right, self._block, *tested) / self.test_labels.size
+        # The largest of logits that are NaN is the first: a diverged model has no accuracy.
+        return Score(loss=loss, accuracy=jnp.where(jnp.isfinite(loss), accuracy, jnp.nan))
 
     @property
     def _table(self):
@@ -130,13 +131,14 @@ def classification(
     module: a flax module (linen) from a batch of samples to logits [sample, classes].
     data: users' features [N, D, ...] and labels [N, D], or lists of [D_i, ...] and of [D_i].
     test_data: features [sample, ...] and labels [sample].
-    loss: of logits and labels, one number a sample: any loss of optax. One that compares arrays of
-        one shape is given one-hot labels, and summed over classes.
+    loss: of logits and labels, one number a sample, such as optax has. One that compares arrays of
+        one shape is given one-hot labels (0 and 1), and summed over classes.
     init_scale: N(0, init_scale²) is added to the module's own initial parameters, drawn per trial.
     """
     users = _users(*_pair("data", data))
     test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
     shape = test_features.shape[1:]
+    module = modules.hashable(module)
     classes = modules.classes(module, shape)
     loss = modules.per_sample(loss, classes)
     _check_labels("test_data", test_labels, classes)
@@ -151,14 +153,19 @@ def classification(
     features = np.zeros((len(users), counts.max(), math.prod(shape)), np.float32)
     labels = np.zeros((len(users), counts.max()), np.int32)
     for user, (x, y) in enumerate(users):
+        # Padded with a sample of its own: weights of 0 do not help where a module makes 0/0 of 0.
+        features[user], labels[user] = x[0].reshape(-1), y[0]
         features[user, : len(y)], labels[user, : len(y)] = x.reshape(len(y), -1), y
     arrays = features, labels, counts, test_features.reshape(len(test_labels), -1), test_labels
     return Classification(*map(jnp.asarray, arrays), init_scale, module, loss, shape, classes)
 
 
-def _in_blocks(function, size: int, *arrays):
-    """The sum over blocks of `size` rows of what `function` gives for each; zeros fill the last."""
-    count = len(arrays[0])
+def _in_blocks(function, size: int, features, labels, weights):
+    """The sum over blocks of `size` samples of what `function` gives for each.
+
+    The last one is filled with its last sample, at a weight of 0.
+    """
+    arrays, count = (features, labels, weights), len(weights)
     if count <= size:
         return function(*arrays)
     blocks = -(-count // size)
@@ -166,7 +173,8 @@ def _in_blocks(function, size: int, *arrays):
 
     def split(array):
         padding = [(0, blocks * size - count)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, padding).reshape(blocks, size, *array.shape[1:])
+        mode = "constant" if array is weights else "edge"
+        return jnp.pad(array, padding, mode).reshape(blocks, size, *array.shape[1:])
 
     total, _ = jax.lax.scan(
         lambda total, block: (total + function(*block), None),
@@ -198,12 +206,15 @@ def _users(features, labels) -> list:
 
 
 def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
-    """One user's features [D, ...] in float32 and labels [D] in int32."""
+    """One user's features [D, ...] in float32 and labels [D] in whole numbers."""
     try:
-        features, labels = np.asarray(features, np.float32), np.asarray(labels)
-        whole = labels.astype(np.int32)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be arrays, features [D, ...] and labels [D]") from None
+        if np.iscomplexobj(features):
+            raise TypeError
+        with np.errstate(invalid="ignore"):  # NaN is told apart below
+            features, labels = np.asarray(features, np.float32), np.asarray(labels)
+            whole = labels.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
     if features.ndim < 2 or labels.ndim != 1 or len(labels) != len(features) or not features.size:
         raise ValueError(
             f"{name} must be features [D, ...] and labels [D] of D ≥ 1 samples, "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxota import checks
-from jaxota.tasks import store
+from jaxota.tasks import partitions, store
 from jaxota.tasks.classification import Classification, classification
 from jaxota.tasks.models import SoftmaxRegression
 from jaxota.tasks.partitions import Partition, iid
@@ -104,6 +104,10 @@ def digits(
 
 def _task(key, splits, users, samples, partition, init_scale, module) -> Classification:
     train, test = splits
+    if not callable(partition) or partition in vars(partitions).values():
+        raise ValueError(
+            f"partition must be one such as jo.tasks.iid(), got {checks.shown(partition)}"
+        )
     held = partition(key, train.labels, users, samples)
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))

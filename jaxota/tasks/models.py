@@ -41,6 +41,11 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x):
         x = x[..., None] if x.ndim == 3 else x
+        if x.ndim != 4 or min(x.shape[1:3]) < 2 ** len(self.channels):
+            raise ValueError(
+                f"{len(self.channels)} stages need images [height, width] or [height, width, "
+                f"channel] of at least {2 ** len(self.channels)} pixels each way"
+            )
         for features in self.channels:
             x = nn.relu(nn.Dense(features)(_neighbourhoods(x)))
             x = _pooled(x)

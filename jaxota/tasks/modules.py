@@ -1,7 +1,9 @@
 """What the engine must know of a flax module and of a loss."""
 
+import dataclasses
 import functools
 
+import flax.core
 import flax.errors
 import flax.linen as nn
 import jax
@@ -30,7 +32,33 @@ def activations(module, shape: tuple) -> int:
     """How many numbers the module computes of one sample."""
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
     program = jax.make_jaxpr(module.apply)(_variables(module, shape), sample)
-    return sum(var.aval.size for eqn in program.eqns for var in eqn.outvars)
+    shaped = ("reshape", "squeeze")  # the same numbers again
+    computed = [eqn for eqn in program.eqns if eqn.primitive.name not in shaped]
+    return sum(var.aval.size for eqn in computed for var in eqn.outvars)
+
+
+def hashable(module):
+    """`module` with tuples for the lists in its fields, so that it can choose a program."""
+    module = _frozen(module)
+    try:
+        hash(module)
+    except TypeError as error:
+        raise ValueError(
+            f"module must have fields that can be hashed, such as tuples: {_first_line(error)}"
+        ) from None
+    return module
+
+
+def _frozen(value):
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return flax.core.FrozenDict({k: _frozen(v) for k, v in value.items()})
+    if isinstance(value, nn.Module):
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        mine = {k: getattr(value, k) for k in fields if k not in ("name", "parent")}
+        return value.clone(**{k: _frozen(v) for k, v in mine.items()})
+    return value
 
 
 def _variables(module, shape: tuple):

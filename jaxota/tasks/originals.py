@@ -113,10 +113,10 @@ def _idx(name: str, content: bytes, axes: int) -> np.ndarray:
 def _idx_pair(contents) -> tuple[np.ndarray, np.ndarray]:
     (images_name, images), (labels_name, labels) = contents
     images, labels = _idx(images_name, images, 3), _idx(labels_name, labels, 1)
-    if len(images) != len(labels) or images.shape[1:] != (28, 28):
+    if len(images) != len(labels) or images.shape[1:] != (28, 28) or not len(labels):
         raise ValueError(
-            f"data_dir: {images_name} must hold images of 28 × 28 and as many as {labels_name} has "
-            f"labels, {len(labels)}, got {list(images.shape)}"
+            f"data_dir: {images_name} must hold images of 28 × 28, and as many as {labels_name} "
+            f"has labels, {len(labels)} and at least one, got {list(images.shape)}"
         )
     return images[..., None], labels
 

@@ -151,6 +151,8 @@ class _Pools:
 def _start(key, labels, users, samples, replace=False):
     """A generator for `key`, and the labels [sample], after a look at the sizes."""
     labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels must have shape [sample], got {list(labels.shape)}")
     users, samples = checks.whole("users", users, 1), checks.whole("samples", samples, 1)
     if users * samples > len(labels) and not replace:
         raise ValueError(

@@ -6,7 +6,9 @@ are prepared once, in the cache folder; the same files from the internet.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import io
 import os
 import shutil
@@ -32,11 +34,11 @@ class Split:
 
     def images(self, indices) -> np.ndarray:
         """Pixels between 0 and 1 [..., height, width, channel] of the samples `indices` [...]."""
-        from PIL import Image
-
         indices = np.asarray(indices)
         if not isinstance(self.pixels, list):
             return self.pixels[indices] / np.float32(255)
+        from PIL import Image
+
         images = np.stack(
             [np.asarray(Image.open(io.BytesIO(self.pixels[n]))) for n in indices.reshape(-1)]
         )
@@ -51,28 +53,40 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ValueError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
-    folders, cache = _folders(data_dir), _cache()
-    place = (
-        _prepared(folders, dataset, config)
-        or _from_originals(tfds, folders, cache, dataset, config)
-        or _prepared([cache / "published"], dataset, config)
-        or _downloaded(tfds, folders, cache, dataset, config)
-    )
-    builder = tfds.builder_from_directory(place)
-    return _read(tfds, builder, "train"), _read(tfds, builder, "test")
+    folder, cache = _folder(data_dir), _cache()
+    published = cache / "-".join(filter(None, (dataset, config, "published")))
+    place = _prepared(folder, dataset, config)
+    if place is None:
+        files = originals.find(folder, dataset, config)
+        if files is None:
+            place = _prepared(published, dataset, config)
+            files = place or _fetched(tfds, folder, cache, dataset, config)
+        else:
+            _refuse_others(tfds, folder, dataset, files)
+            published = cache / "-".join(filter(None, (dataset, config, _fingerprint(files))))
+    if place is None:
+        splits = originals.parse(dataset, config, files)
+        if importlib.util.find_spec("array_record") is None:  # there are systems without it
+            return tuple(Split(labels, images) for images, labels in splits.values())
+        place = _prepared(published, dataset, config)
+        place = place or _prepare(tfds, published, dataset, config, splits)
+    return _read(place, (place / "dataset_info.json").stat().st_mtime_ns)
 
 
-def _folders(data_dir) -> list[Path]:
+def _folder(data_dir) -> Path:
     """Where to look: the folder that was named, or tfds's own."""
     named = data_dir or os.environ.get(DATA)
-    if named is None:
-        own = os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"
-        return [Path(own)]
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
-        name = "data_dir" if data_dir else DATA
-        raise ValueError(f"{name} must be a folder, got {folder}, which is none")
-    return [folder]
+    if not named:
+        return Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets")
+    name = "data_dir" if data_dir else DATA
+    try:
+        folder = Path(named).expanduser()
+        known = folder.is_dir()
+    except (TypeError, OSError, RuntimeError):
+        known = False
+    if not known:
+        raise ValueError(f"{name} must be a folder, got {named}, which is none")
+    return folder
 
 
 def _cache() -> Path:
@@ -80,33 +94,22 @@ def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("jaxota") if place == "off" else place) / "datasets"
 
 
-def _prepared(folders: list[Path], dataset: str, config: str) -> Path | None:
-    """The newest version that tfds prepared in one of the folders."""
-    for folder in folders:
-        versions = (folder / dataset / config).glob("*.*.*/dataset_info.json")
-        newest = sorted(versions, key=lambda path: _version(path.parent.name))
-        if newest:
-            return newest[-1].parent
-    return None
+def _prepared(folder: Path, dataset: str, config: str) -> Path | None:
+    """The newest version that tfds prepared in the folder."""
+    versions = (folder / dataset / config).glob("*.*.*/dataset_info.json")
+    newest = sorted(versions, key=lambda path: _version(path.parent.name))
+    return newest[-1].parent if newest else None
 
 
 def _version(name: str) -> tuple:
     return tuple(int(part) if part.isdigit() else -1 for part in name.split("."))
 
 
-def _from_originals(tfds, folders, cache: Path, dataset: str, config: str) -> Path | None:
-    """What tfds prepared of the published files in one of the folders, now or before."""
-    for folder in folders:
-        files = originals.find(folder, dataset, config)
-        if files is None:
-            continue
-        _refuse_others(tfds, folder, dataset, files)
-        content = hashlib.sha256()
-        for name in sorted(files):
-            content.update(files[name])
-        place = cache / content.hexdigest()[:16]
-        return _prepared([place], dataset, config) or _prepare(tfds, place, dataset, config, files)
-    return None
+def _fingerprint(files: dict[str, bytes]) -> str:
+    content = hashlib.sha256()
+    for name in sorted(files):
+        content.update(files[name])
+    return content.hexdigest()[:16]
 
 
 def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) -> None:
@@ -117,11 +120,11 @@ def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) ->
             raise ValueError(f"data_dir: {folder} holds {other}, not {dataset}")
 
 
-def _prepare(tfds, place: Path, dataset: str, config: str, files: dict[str, bytes]) -> Path:
-    """Let tfds write the published `files` to `place`, whole or not at all."""
-    splits = originals.parse(dataset, config, files)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tuple]) -> Path:
+    """Let tfds write the published arrays to `place`, whole or not at all."""
+    with _unwritable(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         builder = _builder(tfds, dataset, splits)(
             data_dir=draft, config=config or None, file_format="array_record"
@@ -133,13 +136,30 @@ def _prepare(tfds, place: Path, dataset: str, config: str, files: dict[str, byte
                     f"data_dir: labels of {dataset} must lie in 0 … {classes - 1}, "
                     f"got {labels.max()}"
                 )
-        with contextlib.redirect_stdout(io.StringIO()):  # it tells of a folder that will not last
-            builder.download_and_prepare()
+        with _unwritable(place.parent), contextlib.redirect_stdout(io.StringIO()):
+            builder.download_and_prepare()  # it tells of a folder that will not last
+        umask = os.umask(0)
+        os.umask(umask)
+        draft.chmod(0o777 & ~umask)
         with contextlib.suppress(OSError):  # another process was faster
             draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return _prepared([place], dataset, config)
+    found = _prepared(place, dataset, config)
+    if found is None:
+        raise ValueError(f"{place} could not be replaced: remove it, or move it with JAXOTA_CACHE")
+    return found
+
+
+@contextlib.contextmanager
+def _unwritable(folder: Path):
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{folder} must be a folder that can be written ({error.strerror}): name another with "
+            "JAXOTA_CACHE"
+        ) from None
 
 
 def _builder(tfds, dataset: str, splits: dict[str, tuple]):
@@ -173,20 +193,21 @@ def _png(image: np.ndarray) -> io.BytesIO:
     return file
 
 
-def _downloaded(tfds, folders, cache: Path, dataset: str, config: str) -> Path:
-    """Fetch the published files, checksums verified by tfds, and prepare them."""
+def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict[str, bytes]:
+    """The published files from the internet, checksums verified by tfds."""
     urls = tfds.builder_cls(dataset).url_infos
     first = next(iter(urls))
     if not _answers(first):
-        wanted = ", ".join(
-            f"{name}.gz" for name in sum(originals.names(dataset, config).values(), ())
-        )
+        names = sum(originals.names(dataset, config).values(), ())
+        wanted = ", ".join(f"{name}.gz" for name in names)
         if dataset == "cifar10":
             wanted = "cifar-10-binary.tar.gz"
         raise ValueError(
-            f"{dataset} is neither in {folders[0]} nor can {first.split('/')[2]} be reached: put "
+            f"{dataset} is neither in {folder} nor can {first.split('/')[2]} be reached: put "
             f"{wanted} into a folder and name it with data_dir, --data-dir or {DATA}"
         )
+    with _unwritable(cache):
+        cache.mkdir(parents=True, exist_ok=True)
     manager = tfds.download.DownloadManager(
         download_dir=cache / "downloads",
         dataset_name=dataset,
@@ -196,44 +217,59 @@ def _downloaded(tfds, folders, cache: Path, dataset: str, config: str) -> Path:
     try:
         paths = manager.download({info.filename: url for url, info in urls.items()})
     except Exception as error:  # of tfds, requests or the file system, and of many lines
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise ValueError(f"{dataset} could not be fetched: {reason}") from None
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        raise ValueError(f"{dataset} could not be fetched: {_first_line(error)}") from None
+    with tempfile.TemporaryDirectory() as copies:
         for name, path in paths.items():
-            os.link(path, Path(folder) / name)
-        files = originals.find(folder, dataset, config)
-    return _prepare(tfds, cache / "published", dataset, config, files)
+            shutil.copy(path, Path(copies) / name)
+        return originals.find(copies, dataset, config)
 
 
 def _answers(url: str) -> bool:
-    """Whether a server can be reached, within seconds: tfds itself would try for minutes."""
+    """Whether a server serves, within seconds: tfds itself would try for minutes."""
     import requests
 
     answers = []
 
     def ask():
         with contextlib.suppress(requests.RequestException):
-            answers.append(requests.head(url, timeout=PATIENCE))
+            answers.append(requests.head(url, timeout=PATIENCE).status_code < 500)
 
     thread = threading.Thread(target=ask, daemon=True)  # a name server may hang beyond the timeout
     thread.start()
     thread.join(PATIENCE)
-    return bool(answers)
+    return any(answers)
 
 
-def _read(tfds, builder, split: str) -> Split:
+@functools.lru_cache(maxsize=2)  # the PNGs of MNIST are 17 MB, and take seconds to read
+def _read(place: Path, stamp: int) -> tuple[Split, Split]:
+    """Both splits as tfds holds them in `place`; `stamp` tells one version of it from another."""
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(place)
+        return _read_split(tfds, builder, "train"), _read_split(tfds, builder, "test")
+    except ImportError as error:
+        raise ValueError(
+            f"data_dir: {place} was prepared as {builder.info.file_format.value}, which needs "
+            f"{error.name or 'tensorflow'} to be read: install it, or give a folder with the "
+            "published files"
+        ) from None
+    except Exception as error:  # of tfds, protobuf or array_record, and of many lines
+        raise ValueError(
+            f"data_dir: {place} is damaged ({_first_line(error)}): remove it"
+        ) from None
+
+
+def _read_split(tfds, builder, split: str) -> Split:
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
-        try:
-            whole = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
-        except ImportError:
-            raise ValueError(
-                f"data_dir: {builder.data_path} was prepared as "
-                f"{builder.info.file_format.value}, which TensorFlow alone reads: pip install "
-                "tensorflow, or give a folder with the published files"
-            ) from None
+        whole = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
         return Split(np.asarray(whole["label"]), np.asarray(whole["image"]))
     decoders = {"image": tfds.decode.SkipDecoding()}
     source = builder.as_data_source(split=split, decoders=decoders)
     records = source.__getitems__(range(len(source)))
     labels = np.array([record["label"] for record in records])
     return Split(labels, [record["image"] for record in records])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
