@@ -38,10 +38,11 @@ def beside(
 ) -> Beside:
     """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
 
-    The arrays of `task`, a `jo.tasks.regression`, have a leading axis [draw]. Each R is a run of
-    its own at the proofs' step size for that R, which comes from constants measured at the largest
-    step allowed; the bound is computed from the constants of the run itself. A `step_size`
-    [draw, R] takes the place of the proofs'.
+    The arrays of `task`, a `jo.tasks.regression`, have a leading axis [draw]. All trials and all of
+    calibration start from θ^0 = 0, so that d_0 is a number and M² no matter of chance starts. Each
+    R is a run of its own at the proofs' step size for that R, which comes from constants measured
+    at the largest step allowed; the bound is computed from the constants of the run itself. A
+    `step_size` [draw, R] takes the place of the proofs'.
     """
     rounds = np.asarray(rounds)
     longest = int(rounds.max())
@@ -102,7 +103,9 @@ def _runs(options, samples, key, trials, algorithm, channel, task, step_size, ro
     def one(task, step_size, stop):
         local = algorithm.local.replace(step_size=step_size)
         mine = algorithm.replace(local=local)
-        region, plan = visit(options, samples, key, trials, mine, channel, task, (), ())
+        zeros = jnp.zeros((len(trials), task.dim), "float32")
+        run = key, trials, mine, channel, task, (), zeros
+        region, plan = visit(options, samples, *run, calibrated_from=zeros)
         constants = summarise(region, plan, mine, channel, task, stop)
         inside = jnp.arange(options.rounds) < stop
         most = (local.steps * step_size) ** 2 * constants.gradient_bound

@@ -23,6 +23,7 @@ class Case:
     channel: Channel
     rounds: tuple[int, ...]
     task: dict  # of `well_conditioned`
+    cause: str = "unknown"  # why a run lies above its bound, if one does
 
 
 DRAWS = 5
@@ -41,8 +42,7 @@ CASES = (
         (125, 250, 500, 1000),
         {},
     ),
-    # Where Theorem 1 fails: no minibatch noise hides the bias of the MMSE estimate, whose prior
-    # takes users as independent and so trusts itself N times too much.
+    # Where Theorem 1 fails: no minibatch noise hides the bias of the MMSE estimate.
     Case(
         "BAAF, full gradients",
         theory.theorem_1,
@@ -50,8 +50,12 @@ CASES = (
         Channel(0.0),
         (50, 200, 800),
         {"users": 20, "spread": 1.0},
+        "the proof takes the MMSE estimate to be unbiased, with the error of Prop. 1; its prior, "
+        "calibrated on a fifth of the data and with users taken as independent, pulls it elsewhere",
     ),
 )
+ERRORS = 4  # standard errors by which a gap must lie above its bound to count
+OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # of the proofs', where these are not the answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,15 +65,19 @@ class Bounds:
     seed: int
     trials: int
     found: dict[str, tuple[Case, Beside]]  # by the case's label
+    # Where there are violations: the least gap/bound [draw, R] of all step sizes that were tried.
+    least: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def intervals(self, label: str) -> stats.Interval:
         """Of F(θ̄^R) − F* [draw, R]."""
         return stats.interval(np.moveaxis(self.found[label][1].gap, -1, 0))
 
     def violations(self, label: str) -> np.ndarray:
-        """[draw, R] where all conditions hold and the whole interval lies above the bound."""
-        bound = self.found[label][1].bound
-        return np.asarray(bound.applies) & (self.intervals(label).low > np.asarray(bound.total))
+        """[draw, R] where all conditions hold and the gap lies above the bound for certain."""
+        found = self.found[label][1]
+        error = found.gap.std(-1, ddof=1) / np.sqrt(self.trials)
+        sure = found.gap.mean(-1) - ERRORS * error > np.asarray(found.bound.total)
+        return np.asarray(found.bound.applies) & sure
 
     def worst(self, label: str) -> int:
         """The data draw whose gap comes closest to its bound, or exceeds it most."""
@@ -115,28 +123,41 @@ class Bounds:
         """What a reader of the table must know besides: where a statement fails, and why."""
         lines = [
             "Of each algorithm the data draw whose gap comes closest to its bound. A draw is above "
-            "the bound if all conditions hold and its whole 95 % interval lies above."
+            f"the bound if all conditions hold and its mean lies {ERRORS} standard errors above."
         ]
         for label, (case, found) in self.found.items():
-            name = case.theorem.__name__.replace("theorem_", "Theorem ")
-            above = self.violations(label)
-            if above.any():
-                ratio = self.intervals(label).mean / np.asarray(found.bound.total)
-                lines.append(
-                    f"{label}: {name} is VIOLATED at {int(above.sum())} of {above.size} (draw, R), "
-                    f"by up to {ratio[above].max():.2g} times. Its proof takes the MMSE estimate "
-                    "to be unbiased with the error of Prop. 1; the plan's prior takes users as "
-                    "independent, and the estimate is pulled to the prior's mean."
-                )
-            else:
-                lines.append(f"{label}: {name} holds wherever its conditions do.")
-            if (found.excess > 1).any():
-                lines.append(
-                    f"{label}: max_i E‖Δ_i‖² reaches {found.excess.max():.2f}·(KηM)²; the proof "
-                    "takes it to be at most 1."
-                )
-            lines.append(f"{label}: power ratio up to {found.power.max():.3g}.")
+            lines += [f"{label}: {words}" for words in self._words(label, case, found)]
         return lines
+
+    def _words(self, label: str, case: Case, found: Beside):
+        name = case.theorem.__name__.replace("theorem_", "Theorem ")
+        above, applies = self.violations(label), np.asarray(found.bound.applies)
+        if above.any():
+            ratio = found.gap.mean(-1) / np.asarray(found.bound.total)
+            yield (
+                f"{name} is VIOLATED at {int(above.sum())} of {int(applies.sum())} (draw, R) that "
+                f"meet its conditions, by up to {ratio[above].max():.2g} times, at the proofs' "
+                f"step size: {case.cause}."
+            )
+            if label in self.least:
+                least = self.least[label][above]
+                yield (
+                    f"of {1 + len(OTHER_STEPS)} step sizes the best still leaves "
+                    f"{int((least > 1).sum())} of these above, by up to {least.max():.2g} times."
+                )
+        elif applies.any():
+            yield f"{name} holds at all {int(applies.sum())} (draw, R) that meet its conditions."
+        else:
+            yield f"no R meets the conditions of {name}."
+        adrift = int((~np.isfinite(found.gap)).any((0, 1)).sum())
+        if adrift:
+            yield f"{adrift} of {self.trials} trials diverged; where they did, nothing is compared."
+        if (found.excess > 1).any():
+            yield (
+                f"max_i E‖Δ_i‖² reaches {found.excess.max():.2f}·(KηM)²; the proof takes it to be "
+                "at most 1."
+            )
+        yield f"power ratio up to {found.power.max():.3g}."
 
     def figure(self):
         title = (
@@ -213,14 +234,31 @@ class Bounds:
 def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bounds:
     """Every case of `CASES` on `DRAWS` data draws; `report(what, done, of)` hears how far it is."""
     seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
-    found = {}
+    found, least = {}, {}
     for number, case in enumerate(CASES):
         report(case.label, number, len(CASES))
         task = well_conditioned(seed, DRAWS, **case.task)
         key = jax.random.key(seed)
         run = case.theorem, key, case.algorithm, case.channel, task, case.rounds, trials
         found[case.label] = case, beside(*run)
-    return Bounds(seed, trials, found)
+        if Bounds(seed, trials, found).violations(case.label).any():
+            report(f"{case.label}, other step sizes", number, len(CASES))
+            least[case.label] = _least(run, found[case.label][1])
+    return Bounds(seed, trials, found, least)
+
+
+def _least(run: tuple, found: Beside) -> np.ndarray:
+    """The least gap/bound [draw, R] of the proofs' step size and others that are allowed.
+
+    The theorems say that there is one for which the bound holds.
+    """
+    ratios = [found.gap.mean(-1) / np.asarray(found.bound.total)]
+    for factor in OTHER_STEPS:
+        step_size = np.minimum(factor * found.bound.step_size, found.bound.largest_step)
+        other = beside(*run, step_size)
+        ratio = other.gap.mean(-1) / np.asarray(other.bound.total)
+        ratios.append(np.where(other.bound.applies, ratio, np.inf))
+    return np.min(ratios, 0)
 
 
 def _at(values, draw: int, j: int) -> str:

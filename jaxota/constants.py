@@ -8,7 +8,7 @@ from jaxota import entry
 from jaxota.calibrate import measure as measure_plan
 from jaxota.channel import Block, Still
 from jaxota.estimate import MMSE, PooledMMSE
-from jaxota.precode import ErrorFree, Online
+from jaxota.precode import Bounded, ErrorFree, Online
 from jaxota.rounds import in_chunks, one_trial
 from jaxota.types import Array, part, traced
 
@@ -66,21 +66,25 @@ def measure(
     """The theorems' constants for `algorithm` over `channel` on `task`, from `trials` runs.
 
     Θ is the region these runs visit: every broadcast model, and every user's model after its K
-    steps. `plan` and `initial` are those of `simulate`; by default both are drawn as it does.
+    steps; those between are left out. `plan` and `initial` are those of `simulate`; by default both
+    are drawn as it does. Maxima over Θ grow with `trials` where the initial models are random:
+    for constants of one start, give one `initial` in every row.
 
     smoothness, strong_convexity: the largest and least eigenvalue of any user's Hessian, exact; it
         is the same everywhere in least squares.
     gradient_variance: largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
-    gradient_bound: largest E‖g_i‖² in Θ.
+    gradient_bound: largest E‖g_i‖² in Θ, and no less than the gains need, which in the proofs are
+        1/α ≤ (KηM)²/P and 1/β ≤ M²/P: calibration may have met larger updates than the runs.
     dissimilarity_factor, dissimilarity: B² is the slope, at least 1, of a least squares line of
         mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models (less if that leaves G² = 0), and G² the
         least that makes AS3 true of each of them.
-    initial_distance, control_distance: means over trials; the bounds are concave in them.
-    model_noise, control_noise: σ_θ and σ_c, largest of all rounds, from the gains and prior
-        variances of the plan (Online: from the gains of the run; with no prior: sw2). S users have
-        s² = mean_i σ_i²/S, by Jensen no less than what sets of S users give on average. They are
-        true of the run as far as the prior is: calibration's is of a noise-free run on a fifth of
-        the data, users taken as independent.
+    initial_distance, control_distance: means over trials; the bounds are concave in them where
+        their logarithms exceed 1.
+    model_noise, control_noise: σ_θ and σ_c, largest of all rounds with `participants` users, from
+        the gains and prior variances of the plan (Online: from the gains of the run; with no prior:
+        sw2). S users have s² = mean_i σ_i²/S, by Jensen no less than what sets of S users give on
+        average. They are true of the run as far as the prior is: calibration's is of a noise-free
+        run on a fifth of the data, users taken as independent.
     participants: least number heard in any round: S under AS4, N with no fading.
     """
     arguments, options = entry.experiment(
@@ -96,7 +100,10 @@ def measure(
     samples = int(np.max(_counts(arguments["task"])))
     region, plan = _visit(options, samples, **arguments)
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
-    return summarise(region, plan, *parts, jnp.float32(rounds))
+    constants = summarise(region, plan, *parts, jnp.float32(rounds))
+    if not all(np.isfinite(x) for x in jax.tree.leaves(constants)):
+        raise ValueError("algorithm.local.step_size must be lower here: the runs diverged")
+    return constants
 
 
 @jax.jit
@@ -104,13 +111,16 @@ def _counts(task) -> Array:
     return task.problem(0).counts
 
 
-def visit(options, samples: int, key, trials, algorithm, channel, task, plan, initial):
+def visit(
+    options, samples: int, key, trials, algorithm, channel, task, plan, initial, calibrated_from=()
+):
     """To be compiled: the region that these trials visit, and the plan they used.
 
-    `samples` is the most that any user holds.
+    `samples` is the most that any user holds; a plan that is missing is measured from the models
+    `calibrated_from` [trial, d], or from those that the task draws.
     """
     if isinstance(plan, tuple) and algorithm.needs_plan:
-        plan = measure_plan(options, key, algorithm, task, initial=())
+        plan = measure_plan(options, key, algorithm, task, calibrated_from)
     moments = ()
     if algorithm.needs_plan:
         controlled = algorithm.local.controlled
@@ -192,19 +202,21 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
     local = algorithm.local
     model_block, control_block = noise_blocks(plan, algorithm, channel)
     model_block = model_block.replace(values=region.energy.max(-1))
-    sigma = largest_noise(algorithm, channel, task.dim, model_block, heard, floor, inside)
+    at = (algorithm, channel, task.dim)
+    sigma = largest_noise(*at, model_block, heard, floor, inside)
+    bound = jnp.max(region.second, where=inside, initial=0.0)
+    bound = jnp.maximum(bound, _needed(algorithm, model_block, inside))
     control_sigma, lag = jnp.float32(0.0), jnp.float32(0.0)
     if local.controlled:
         control_block = control_block.replace(values=region.control_energy.max(-1))
-        control_sigma = largest_noise(
-            algorithm, channel, task.dim, control_block, heard, control_floor, inside
-        )
+        control_sigma = largest_noise(*at, control_block, heard, control_floor, inside)
+        bound = jnp.maximum(bound, _needed(algorithm, control_block, inside))
         lag = region.lag[:, 0].mean()
     return Constants(
         smoothness=region.smoothness,
         strong_convexity=region.strong_convexity,
         gradient_variance=jnp.max(region.variance, where=inside, initial=0.0),
-        gradient_bound=jnp.max(region.second, where=inside, initial=0.0),
+        gradient_bound=bound,
         dissimilarity=offset,
         dissimilarity_factor=slope,
         initial_distance=region.distance[:, 0].mean(),
@@ -245,9 +257,7 @@ def largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, insi
     if isinstance(algorithm.precode, ErrorFree):
         return jnp.float32(0.0)
     noise = channel.noise_variance(dim)
-    online = isinstance(algorithm.precode, Online)
-    energy = block.values if online else jnp.atleast_2d(algorithm.precode.energy(block))
-    received = noise / block.power * energy / (heard * floor) ** 2  # [trial or 1, round or 1]
+    received = noise / block.power * _energy(algorithm, block) / (heard * floor) ** 2
     spread = jnp.full((1, 1), jnp.inf)
     if isinstance(algorithm.estimate, MMSE):
         spread = (block.moments.var.mean(-1) / heard)[None]
@@ -255,6 +265,23 @@ def largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, insi
         spread = block.moments.average_var[None]
     sigma = noise_after(noise, received, spread)
     return jnp.max(jnp.where(inside, sigma, 0.0))
+
+
+def _energy(algorithm, block: Block) -> Array:
+    """P/α of every round [trial or 1, round or 1]."""
+    if isinstance(algorithm.precode, Online):
+        return block.values
+    return jnp.atleast_2d(algorithm.precode.energy(block))
+
+
+def _needed(algorithm, block: Block, inside) -> Array:
+    """The least M² by which the proofs' 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of the gains.
+
+    Bounded gains are so by their own M.
+    """
+    if isinstance(algorithm.precode, (ErrorFree, Bounded)):
+        return jnp.float32(0.0)
+    return jnp.max(jnp.where(inside, _energy(algorithm, block), 0.0)) / block.reach**2
 
 
 def _line(x: Array, y: Array, inside: Array):

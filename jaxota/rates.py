@@ -3,7 +3,8 @@
 Full gradients, so that no minibatch noise covers the channel's; `Bounded` gains, 1/α = (KηM)²/P and
 1/β = M²/P, which is how the proofs bound them (the offline ones grow as the noise-free run
 converges, and leave no floor). The floor is what the channel adds: the gap, averaged over the last
-half of the rounds, minus that of the same trial over an ideal channel.
+half of the rounds, minus that of the same trial over an ideal channel. Intervals are over data
+draws, which differ by more than trials do.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import numpy as np
 
 from jaxota import checks, entry, stats, theory, theory_plots
 from jaxota.algorithms import baaf, cobaaf
-from jaxota.beside import first_of, well_conditioned
+from jaxota.beside import well_conditioned
 from jaxota.bounds import attributes, checked_seed
 from jaxota.calibrate import measure
 from jaxota.channel import Channel
@@ -27,7 +28,7 @@ from jaxota.simulate import run_all
 M, STEPS, DIM, USERS = 20.0, 4, 4, 16
 SNR_DB = 10.0
 REACH, SHORT_REACH = 0.04, 0.004  # Kη: within Theorems 1 and 2's limit, and within Theorem 3's
-ROUNDS, LONG = 200, 1500
+ROUNDS, LONG, DRAWS = 200, 1500, 5
 SWEPT_USERS, SWEPT_SNR_DB, SWEPT_HEARD = (4, 16, 64), (-10.0, 0.0, 10.0, 20.0), (2, 4, 8, 16)
 
 
@@ -42,8 +43,8 @@ class Rates:
     def caption(self) -> str:
         return (
             f"rates: what the channel adds to the gap, full gradients, K = {STEPS}, d = {DIM}, "
-            f"N = {USERS}, {SNR_DB:g} dB per vector unless swept; {self.trials} trials, "
-            f"seed {self.seed}"
+            f"N = {USERS}, {SNR_DB:g} dB per vector unless swept; {DRAWS} data draws, "
+            f"{self.trials} trials each, seed {self.seed}"
         )
 
     def table(self):
@@ -61,7 +62,7 @@ class Rates:
                     label,
                     name,
                     *(f"{curve.floor.mean[k]:.3g}" for k in (0, -1)),
-                    f"{curve.slope:.2f} ± {1.96 * curve.error:.2f}" if curve.fitted else "none",
+                    f"{curve.slope:.2f} ± {curve.half_width:.2f}" if curve.fitted else "none",
                     f"{curve.promised:.2f}",
                 )
         return grid
@@ -76,7 +77,7 @@ class Rates:
             *unfitted,
             "Exponents are slopes of log floor on log value; the theorem's are those of its noise "
             "terms as stated, with σ_θ and σ_c of the plan, their logarithm left out. ± is a 95 % "
-            "interval.",
+            "interval over data draws.",
             "Theorems 2 and 3 state (1 + NK)/(KN²) for the control noise, about 1/N; their proof "
             "ends in (K + 2)/(KN²), 1/N². The identity's runs fall as the proof says.",
             "With the MMSE estimate the floor is mostly its bias to the prior's mean, which the "
@@ -86,7 +87,7 @@ class Rates:
     def figure(self):
         title = (
             f"What the channel adds to the gap: full gradients, K = {STEPS}, N = {USERS}, "
-            f"{SNR_DB:g} dB per vector unless swept; {self.trials} trials, 95 % bands"
+            f"{SNR_DB:g} dB per vector unless swept; {DRAWS} data draws, 95 % bands"
         )
         return theory_plots.rates(self.panels, title)
 
@@ -94,11 +95,11 @@ class Rates:
         """The rows of the CSV, header first: one for each point of each curve."""
         yield [
             *("against", "algorithm", "value", "floor", "ci_low", "ci_high"),
-            *("exponent", "exponent_error", "theorem_exponent"),
+            *("exponent", "exponent_half_width", "theorem_exponent"),
         ]
         for label, panel in self.panels.items():
             for name, curve in panel.items():
-                slopes = curve.slope, curve.error, curve.promised
+                slopes = curve.slope, curve.half_width, curve.promised
                 floor = curve.floor
                 points = zip(curve.values, floor.mean, floor.low, floor.high, strict=True)
                 for point in points:
@@ -118,10 +119,10 @@ class Rates:
                 floor, at = curve.floor, (row, names.index(name))
                 columns = curve.values, floor.mean, floor.low, floor.high
                 points[:, *at, : len(curve.values)] = columns
-                slopes[:, *at] = curve.slope, curve.error, curve.promised
+                slopes[:, *at] = curve.slope, curve.half_width, curve.promised
         heads = "value", "floor", "ci_low", "ci_high"
         variables = {k: (axes, v) for k, v in zip(heads, points, strict=True)}
-        heads = "exponent", "exponent_error", "theorem_exponent"
+        heads = "exponent", "exponent_half_width", "theorem_exponent"
         variables |= {k: (axes[:2], v) for k, v in zip(heads, slopes, strict=True)}
         return xarray.Dataset(
             variables,
@@ -130,9 +131,9 @@ class Rates:
         )
 
 
-def run_rates(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Rates:
-    """All three sweeps; `report(what, done, of)` hears how far it is."""
-    seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
+def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
+    """All three sweeps on `DRAWS` data draws, `trials` each; `report(what, done, of)` hears it."""
+    seed, trials = checked_seed(seed), checks.whole("trials", trials, 1)
     both = _algorithms(REACH)
     floors = functools.partial(_floors, seed, trials)
     by_users = []
@@ -168,12 +169,12 @@ def _algorithms(reach: float, controlled: bool = False) -> dict:
 
 
 def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: int) -> dict:
-    """Of each algorithm what the channel of each SNR (and S) adds to its gap [trial, setting], and
+    """Of each algorithm what the channel of each SNR (and S) adds to its gap [draw, setting], and
     the theorem's noise terms [setting].
 
     The second half of the settings are the first half's ideal channels.
     """
-    task = first_of(well_conditioned(seed, 1, users=users))
+    task = well_conditioned(seed, DRAWS, users=users)
     key, half = jax.random.key(seed), len(snr_db)
     channels = Channel(
         snr_db=jnp.float32([*snr_db, *[jnp.inf] * half]),
@@ -185,7 +186,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         for algorithm in algorithms.values()
     ]
     arguments, options = entered[0]
-    options = options._replace(chunk=max(1, options.chunk // (2 * half * len(algorithms))))
+    options = options._replace(chunk=max(1, options.chunk // (2 * half * len(algorithms) * DRAWS)))
     found = _program(
         options,
         key=key,
@@ -197,16 +198,22 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
     theorem = theory.theorem_3 if heard else None
     pairs = {}
     for (name, algorithm), (gap, *sigmas) in zip(algorithms.items(), found, strict=True):
-        floor = np.asarray(gap[:half] - gap[half:], np.float64).T
+        floor = np.asarray(gap[:, :half] - gap[:, half:], np.float64).mean(-1)
         of = theorem or (theory.theorem_2 if algorithm.local.controlled else theory.theorem_1)
         count = np.float32(heard or (users,) * half)
-        pairs[name] = floor, _noise_terms(of, users, count, *(x[:half] for x in sigmas))
+        pairs[name] = floor, _noise_terms(of, users, count, *(x[:, :half].mean(0) for x in sigmas))
     return pairs
 
 
 @functools.partial(jax.jit, static_argnames="options")
 def _program(options, key, trials, algorithms, channels, task):
-    """Of each algorithm [setting, …]: mean gap over the last half of the rounds, σ_θ and σ_c."""
+    """Of each algorithm [draw, setting, …]: mean gap over the last half of the rounds, σ_θ, σ_c."""
+    return jax.vmap(lambda task: _over_settings(options, key, trials, algorithms, channels, task))(
+        task
+    )
+
+
+def _over_settings(options, key, trials, algorithms, channels, task):
     plans = tuple(
         measure(options, key, algorithm, task, initial=()) if algorithm.needs_plan else ()
         for algorithm in algorithms
@@ -253,9 +260,10 @@ def _curves(found: dict, values) -> dict[str, theory_plots.RateCurve]:
     curves = {}
     for name, (samples, promised) in found.items():
         floor = stats.interval(samples)
-        relative = samples.std(0, ddof=1) / np.sqrt(len(samples)) / floor.mean
-        error = np.sqrt(((pull * relative) ** 2).sum())
-        with np.errstate(invalid="ignore", divide="ignore"):  # too few trials may put one below 0
+        spread = stats.interval((samples / floor.mean) @ pull)  # slopes of draws, linearised
+        with np.errstate(invalid="ignore", divide="ignore"):  # a floor may come out below 0
             slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
-        curves[name] = theory_plots.RateCurve(values, floor, slope, float(error), theirs)
+        curves[name] = theory_plots.RateCurve(
+            values, floor, slope, float(spread.half_width), theirs
+        )
     return curves

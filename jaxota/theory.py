@@ -3,9 +3,9 @@
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
 omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
 
-- The proofs call the MMSE estimate unbiased. It is not: it leans towards the prior's mean, so with
-  a prior that does not fit, or users that are correlated, its error exceeds Proposition 1's. Users
-  that learn one model are: BAAF can lie above Theorem 1 (`jaxota run bounds` shows where).
+- The proofs call the MMSE estimate unbiased. It is not: it leans towards the prior's mean. With a
+  prior calibrated on a fifth of the data, users taken as independent, its error can exceed
+  Proposition 1's by far, and BAAF lie above Theorem 1 (`jaxota run bounds` shows where).
 - The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
   μ²R·d_0 ≤ c the logarithm is 0, the proofs' step size with it, and the statement drops the noise
   altogether: it is then false. `Bound.conditions["logarithm"]` reports it.
@@ -34,7 +34,7 @@ class Error:
 
     mmse: Array  # the conditional mean's, Proposition 1: ν·s²/(s² + ν)
     identity: Array  # of what was received, as it is: ν
-    sigma: Array  # σ_θ (or σ_c) = mmse·N²α
+    sigma: Array  # σ_θ (or σ_c) = mmse·|S|²·α·h_min²
 
 
 def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
@@ -60,7 +60,9 @@ def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
     received = noise / gain / (count * threshold) ** 2
     spread = variances.mean() / count
     mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place
-    return Error(mmse, received, _noise_after(noise, received, spread))
+    loud = spread * gain * (count * threshold) ** 2  # where the noise has no end
+    sigma = jnp.where(jnp.isinf(noise), loud, _noise_after(noise, received, spread))
+    return Error(mmse, received, sigma)
 
 
 @part
@@ -77,6 +79,7 @@ class Bound:
     largest_step: Array  # η must not exceed it
     least_rounds: Array  # R must not fall below it
     logarithm: Array  # log max{1, μ²R·d_0/c}, the factor of the noise terms
+    kept: Array  # whether no term that is not 0 was dropped by a logarithm of 0
 
     @property
     def terms(self) -> dict[str, Array]:
@@ -91,12 +94,12 @@ class Bound:
     def conditions(self) -> dict[str, Array]:
         """Which conditions hold. The theorem's own are the first two; see the module for the third.
 
-        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it is above 0.
+        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it drops no term.
         """
         return {
             "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
             "rounds": self.rounds >= self.least_rounds,
-            "logarithm": self.logarithm > 0,
+            "logarithm": self.kept,
         }
 
     @property
@@ -126,13 +129,15 @@ def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
     both = jnp.minimum(
         _ratio(mu**2 * r * start, variance + noise), _ratio(mu**3 * r**2 * start, apart)
     )
+    log_apart = _log(mu**2 * r * start, apart)
     return Bound(
         initial_distance=3.0 * mu * start * jnp.exp(-mu * r * reach / 2.0),
         gradient_variance=3.0 * variance / (mu * r) * log,
         model_noise=3.0 * noise / (mu * r) * log,
         control_noise=jnp.zeros_like(log),
-        dissimilarity=3.0 * apart / (mu * r) ** 2 * _log(mu**2 * r * start, apart) ** 2,
+        dissimilarity=3.0 * apart / (mu * r) ** 2 * log_apart**2,
         logarithm=log,
+        kept=((variance + noise == 0) | (log > 0)) & ((apart == 0) | (log_apart > 0)),
         **_conditions(c, r, reach, 1.0 / (mu * reach), both, step_size),
     )
 
@@ -142,7 +147,9 @@ def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
 
     η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
     where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
-    statement's 1/K on the model noise has no ground in the proof, whose own line before has none.
+    statement's 1/K on the model noise has no ground in the proof, whose own line before has none:
+    with one P for both blocks, as in the paper, the control noise covers for it; with a
+    `control_power` of its own, which is beyond the paper, runs can lie above the bound.
     It takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
     users that were not heard and keep old ones exceed it in Theorem 3.
     """
@@ -183,8 +190,9 @@ def weights(contraction, rounds: int) -> Array:
     contraction: μ·Kη. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = checks.whole("rounds", rounds, 1)
+    contraction = _number("contraction", contraction, 0.0)
     age = jnp.arange(rounds, -1, -1, dtype="float32")
-    shrink = jnp.log1p(-jnp.minimum(jnp.asarray(contraction, "float32") / 2.0, 1.0))
+    shrink = jnp.log1p(-jnp.minimum(contraction / 2.0, 1.0))
     powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
     return powers / powers.sum()
 
@@ -218,13 +226,14 @@ def _accelerated(c, r, leading, terms, start, reach, least, step_size) -> Bound:
         control_noise=control,
         dissimilarity=jnp.zeros_like(log),
         logarithm=log,
+        kept=(sum(terms) == 0) | (log > 0),
         **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, sum(terms)), step_size),
     )
 
 
 def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
-    asked = chosen / c.steps if step_size is None else jnp.asarray(step_size, "float32")
+    asked = chosen / c.steps if step_size is None else _number("step_size", step_size, 0.0)
     like = jnp.zeros_like(chosen)
     return {
         "rounds": r + like,
@@ -257,6 +266,17 @@ def _checked(constants: Constants, rounds):
             f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
             "strongly convex tasks; give every user at least d samples of full rank"
         )
-    if not isinstance(rounds, jax.core.Tracer) and not np.all(np.asarray(rounds) >= 1):
-        raise ValueError(f"rounds must be ≥ 1, got {checks.shown(rounds)}")
-    return constants, jnp.asarray(rounds, "float32")
+    return constants, _number("rounds", rounds, 1.0)
+
+
+def _number(name: str, value, at_least: float) -> Array:
+    """`value` as an array of numbers, none below `at_least`."""
+    try:
+        array = jnp.asarray(value, "float32")
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a number or an array, got {checks.shown(value)}"
+        ) from None
+    if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= at_least):
+        raise ValueError(f"{name} must be ≥ {at_least:g}, got {checks.shown(value)}")
+    return array

@@ -96,7 +96,7 @@ class RateCurve:
     values: np.ndarray  # [point] what is swept
     floor: stats.Interval  # [point]
     slope: float  # of log floor on log values, fitted
-    error: float  # its standard error
+    half_width: float  # of its 95 % interval
     promised: float  # the theorem's
 
     @property

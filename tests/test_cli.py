@@ -140,14 +140,17 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
 def _small_studies(monkeypatch):
     case = dataclasses.replace(bounds.CASES[0], rounds=(12, 25))
     monkeypatch.setattr(bounds, "CASES", (case,))
-    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8}.items():
+    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8, "DRAWS": 2}.items():
         monkeypatch.setattr(rates, name, value)
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("bounds", ("BAAF: Theorem 1 holds", "not met: R ≥ 24", "initial distance", "2 trials")),
+        (
+            "bounds",
+            ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
+        ),
         ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
     ],
 )
@@ -212,7 +215,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
         (["run", "bounds", "--rounds", "9"], "--rounds is not for bounds, which sets it"),
         (["run", "rates", "--snr-db", "9"], "--snr-db is not for rates, which sets it"),
-        (["run", "rates", "--trials", "1"], "trials must be a whole number ≥ 2, got 1"),
+        (["run", "bounds", "--trials", "1"], "trials must be a whole number ≥ 2, got 1"),
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
