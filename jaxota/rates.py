@@ -3,8 +3,8 @@
 Full gradients, so that no minibatch noise covers the channel's; `Bounded` gains, 1/α = (KηM)²/P and
 1/β = M²/P, which is how the proofs bound them (the offline ones grow as the noise-free run
 converges, and leave no floor). The floor is what the channel adds: the gap, averaged over the last
-half of the rounds, minus that of the same trial over an ideal channel. Intervals are over data
-draws, which differ by more than trials do.
+half of the rounds, minus that of the same trial over an ideal channel. Means are geometric and
+intervals are over data draws, which differ by more than trials do.
 """
 
 import dataclasses
@@ -71,13 +71,13 @@ class Rates:
         """What a reader of the table must know besides."""
         curves = [curve for panel in self.panels.values() for curve in panel.values()]
         unfitted = (
-            "Where a floor is not above 0 there is no exponent: ask for more with --trials.",
+            "Where a draw's floor is not above 0 there is no exponent: ask for more with --trials.",
         ) * any(not curve.fitted for curve in curves)
         return [
             *unfitted,
-            "Exponents are slopes of log floor on log value; the theorem's are those of its noise "
-            "terms as stated, with σ_θ and σ_c of the plan, their logarithm left out. ± is a 95 % "
-            "interval over data draws.",
+            "Floors are geometric means. Exponents are slopes of log floor on log value; the "
+            "theorem's are those of its noise terms as stated, with σ_θ and σ_c of the plan, their "
+            "logarithm left out. ± is a 95 % interval over data draws.",
             "Theorems 2 and 3 state (1 + NK)/(KN²) for the control noise, about 1/N; their proof "
             "ends in (K + 2)/(KN²), 1/N². The identity's runs fall as the proof says.",
             "With the MMSE estimate the floor is mostly its bias to the prior's mean, which the "
@@ -259,11 +259,15 @@ def _curves(found: dict, values) -> dict[str, theory_plots.RateCurve]:
     pull /= (pull**2).sum()  # the slope is this combination of the logarithms
     curves = {}
     for name, (samples, promised) in found.items():
-        floor = stats.interval(samples)
-        spread = stats.interval((samples / floor.mean) @ pull)  # slopes of draws, linearised
         with np.errstate(invalid="ignore", divide="ignore"):  # a floor may come out below 0
-            slope, theirs = (float(pull @ np.log(y)) for y in (floor.mean, promised))
+            logs = np.where(samples > 0, np.log(samples), np.nan)
+        band, slope = stats.interval(logs), stats.interval(logs @ pull)
+        ends = np.exp(band.mean), np.exp(band.low), np.exp(band.high)
         curves[name] = theory_plots.RateCurve(
-            values, floor, slope, float(spread.half_width), theirs
+            values,
+            stats.Interval(*ends, band.used, band.trials),
+            float(slope.mean) if not slope.diverged else np.nan,
+            float(slope.half_width),
+            float(pull @ np.log(promised)),
         )
     return curves

@@ -101,7 +101,7 @@ class RateCurve:
 
     @property
     def fitted(self) -> bool:
-        """Whether every floor is above 0, so that there is a slope."""
+        """Whether the floor of every draw is above 0, so that there is a slope."""
         return bool(np.isfinite(self.slope))
 
 

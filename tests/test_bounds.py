@@ -123,6 +123,9 @@ def test_exponents_are_fitted():
     samples = 3 * values**-2 * (1 + 0.1 * rng.standard_normal((50, 4)))
     curve = rates._curves({"x": (samples, values**-1.0)}, values)["x"]
     assert abs(curve.slope + 2) < 2 * curve.half_width and 0 < curve.half_width < 0.04
+    each = np.log(samples) @ np.array([-1.5, -0.5, 0.5, 1.5]) / 5 / np.log(2)
+    assert curve.slope == pytest.approx(each.mean())
+    np.testing.assert_allclose(curve.floor.mean, np.exp(np.log(samples).mean(0)))
     assert curve.promised == pytest.approx(-1.0)
 
 
