@@ -233,7 +233,7 @@ class Bounds:
 
 def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bounds:
     """Every case of `CASES` on `DRAWS` data draws; `report(what, done, of)` hears how far it is."""
-    seed, trials = checked_seed(seed), checks.whole("trials", trials, 2)
+    seed, trials = checks.seed(seed), checks.whole("trials", trials, 2)
     found, least = {}, {}
     for number, case in enumerate(CASES):
         report(case.label, number, len(CASES))
@@ -271,14 +271,6 @@ def _conditions(bound: theory.Bound, draw: int, j: int) -> str:
     needed = f"R ≥ {np.asarray(bound.least_rounds)[draw, j]:.0f}"
     names = {"rounds": needed, "step_size": "step size", "logarithm": "logarithm 0"}
     return "met" if not unmet else "not met: " + ", ".join(names[k] for k in unmet)
-
-
-def checked_seed(seed) -> int:
-    """A seed that a key and NumPy both take."""
-    seed = checks.whole("seed", seed, 0)
-    if seed >= 2**32:
-        raise ValueError(f"seed must be < 2**32, got {seed}")
-    return seed
 
 
 def attributes(name: str, seed: int, title: str) -> dict:

@@ -62,6 +62,19 @@ def whole(name: str, value, at_least: int) -> int:
     return int(value)
 
 
+def seed(value) -> int:
+    """A seed that a random key and NumPy both take."""
+    value = whole("seed", value, 0)
+    if value >= 2**32:
+        raise ValueError(f"seed must be < 2**32, got {value}")
+    return value
+
+
+def first_line(error: Exception) -> str:
+    """What an error says in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def key(path: str, value, axes: int = 0):
     """A typed random key, or an array of keys with up to so many axes, from either kind."""
     if isinstance(value, (jax.Array, np.ndarray)):

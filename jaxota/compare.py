@@ -39,9 +39,7 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     and settings run side by side, one program for all channels of a kind; calibration, which no
     channel touches, is a program before them.
     """
-    seed = checks.whole("seed", seed, 0)
-    if seed >= 2**32:
-        raise ValueError(f"seed must be < 2**32, got {seed}")
+    seed = checks.seed(seed)
     rounds = checks.whole("rounds", experiment.rounds, 1)
     trials = checks.whole("trials", experiment.trials, 1)
     k_data, k_trials = jax.random.split(jax.random.key(seed))

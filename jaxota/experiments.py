@@ -169,29 +169,29 @@ EXPERIMENTS = {
             {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS},
             _against_csi_error,
         ),
-        Experiment(
-            "fig4",
-            "balanced {dataset}; softmax regression, N = 10, K = 5",
-            Images("mnist", tasks.SoftmaxRegression),
-            _some(_on_images(1e-2), "noisy FedAvg", "COTAF", "BAAF", "FedAvg (noise-free)"),
-            {"": _AWGN},
-            _one_panel,
-            rounds=100,
-            trials=20,
-            every=5,
-            metric="accuracy",
-        ),
-        Experiment(
-            "fig5",
-            "imbalanced {dataset}; softmax regression, N = 10, K = 5",
-            Images("mnist", tasks.SoftmaxRegression, tasks.label_skew(0.2)),
-            _some(_on_images(1e-2), "COTAF", "COBAAF", "SCAFFOLD (noise-free)"),
-            {"": _AWGN},
-            _one_panel,
-            rounds=100,
-            trials=20,
-            every=5,
-            metric="accuracy",
+        *(
+            Experiment(
+                name,
+                f"{kind} {{dataset}}; softmax regression, N = 10, K = 5",
+                Images("mnist", tasks.SoftmaxRegression, partition),
+                _some(_on_images(1e-2), *compared),
+                {"": _AWGN},
+                _one_panel,
+                rounds=100,
+                trials=20,
+                every=5,
+                metric="accuracy",
+            )
+            for name, kind, partition, compared in (
+                (
+                    *("fig4", "balanced", tasks.iid()),
+                    ("noisy FedAvg", "COTAF", "BAAF", "FedAvg (noise-free)"),
+                ),
+                (
+                    *("fig5", "imbalanced", tasks.label_skew(0.2)),
+                    ("COTAF", "COBAAF", "SCAFFOLD (noise-free)"),
+                ),
+            )
         ),
         Experiment(
             "cnn",

@@ -17,7 +17,7 @@ import numpy as np
 from jaxota import checks, entry, stats, theory, theory_plots
 from jaxota.algorithms import baaf, cobaaf
 from jaxota.beside import well_conditioned
-from jaxota.bounds import attributes, checked_seed
+from jaxota.bounds import attributes
 from jaxota.calibrate import measure
 from jaxota.channel import Channel
 from jaxota.constants import largest_noise, noise_blocks
@@ -133,7 +133,7 @@ class Rates:
 
 def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
     """All three sweeps on `DRAWS` data draws, `trials` each; `report(what, done, of)` hears it."""
-    seed, trials = checked_seed(seed), checks.whole("trials", trials, 1)
+    seed, trials = checks.seed(seed), checks.whole("trials", trials, 1)
     both = _algorithms(REACH)
     floors = functools.partial(_floors, seed, trials)
     by_users = []

@@ -44,7 +44,8 @@ def hashable(module):
         hash(module)
     except TypeError as error:
         raise ValueError(
-            f"module must have fields that can be hashed, such as tuples: {_first_line(error)}"
+            "module must have fields that can be hashed, such as tuples: "
+            f"{checks.first_line(error)}"
         ) from None
     return module
 
@@ -82,7 +83,7 @@ def per_sample(loss, classes: int):
         try:
             shape = jax.eval_shape(form, logits, labels).shape
         except Exception as error:
-            reasons.append(_first_line(error))
+            reasons.append(checks.first_line(error))
             continue
         if shape == labels.shape:
             return form
@@ -105,7 +106,8 @@ def classes(module, shape) -> int:
         variables = _variables(module, shape)
     except Exception as error:
         raise ValueError(
-            f"module must take a batch of samples of shape {list(shape)}: {_first_line(error)}"
+            f"module must take a batch of samples of shape {list(shape)}: "
+            f"{checks.first_line(error)}"
         ) from None
     others = sorted(set(variables) - {"params"})
     if others:
@@ -130,7 +132,3 @@ def classes(module, shape) -> int:
     if types != {"float32"}:
         raise ValueError(f"module must have parameters and logits in float32, got {sorted(types)}")
     return shape[1]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
+from jaxota import checks
 from jaxota.tasks import originals
 
 DATA = "JAXOTA_DATA"  # names the folder where no data_dir is given
@@ -217,7 +218,7 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
     try:
         paths = manager.download({info.filename: url for url, info in urls.items()})
     except Exception as error:  # of tfds, requests or the file system, and of many lines
-        raise ValueError(f"{dataset} could not be fetched: {_first_line(error)}") from None
+        raise ValueError(f"{dataset} could not be fetched: {checks.first_line(error)}") from None
     with tempfile.TemporaryDirectory() as copies:
         for name, path in paths.items():
             shutil.copy(path, Path(copies) / name)
@@ -256,7 +257,7 @@ def _read(place: Path, stamp: int) -> tuple[Split, Split]:
         ) from None
     except Exception as error:  # of tfds, protobuf or array_record, and of many lines
         raise ValueError(
-            f"data_dir: {place} is damaged ({_first_line(error)}): remove it"
+            f"data_dir: {place} is damaged ({checks.first_line(error)}): remove it"
         ) from None
 
 
@@ -269,7 +270,3 @@ def _read_split(tfds, builder, split: str) -> Split:
     records = source.__getitems__(range(len(source)))
     labels = np.array([record["label"] for record in records])
     return Split(labels, [record["image"] for record in records])
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
