@@ -13,8 +13,8 @@ import time
 
 import jax
 
-from jaxota import compare
-from jaxota.experiments import EXPERIMENTS
+from jaxota.experiments import runner
+from jaxota.experiments.figures import EXPERIMENTS
 
 
 def phases(experiment) -> dict[str, float]:
@@ -25,7 +25,7 @@ def phases(experiment) -> dict[str, float]:
         if not marks or marks[-1][0] != what:
             marks.append((what, time.perf_counter()))
 
-    compare.run(experiment, report=report)
+    runner.run(experiment, report=report)
     ends = [start for _, start in marks[1:]] + [time.perf_counter()]
     return {what: end - start for (what, start), end in zip(marks, ends, strict=True)}
 

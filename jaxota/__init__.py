@@ -9,7 +9,7 @@ from jaxota.algorithms import cotaf as cotaf
 from jaxota.algorithms import fedavg as fedavg
 from jaxota.algorithms import noisy_fedavg as noisy_fedavg
 from jaxota.algorithms import scaffold as scaffold
-from jaxota.calibrate import calibrate as calibrate
+from jaxota.calibration import calibrate as calibrate
 from jaxota.channel import Channel as Channel
 from jaxota.estimate import MMSE as MMSE
 from jaxota.estimate import Identity as Identity
@@ -23,8 +23,8 @@ from jaxota.precode import Bounded as Bounded
 from jaxota.precode import Constant as Constant
 from jaxota.precode import Offline as Offline
 from jaxota.precode import Online as Online
-from jaxota.simulate import simulate as simulate
-from jaxota.sweep import sweep as sweep
+from jaxota.simulation import simulate as simulate
+from jaxota.sweeping import sweep as sweep
 from jaxota.types import History as History
 from jaxota.types import Plan as Plan
 

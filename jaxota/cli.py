@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(arguments) -> int:
-    from jaxota.experiments import EXPERIMENTS, STUDIES
+    from jaxota.experiments.figures import EXPERIMENTS, STUDIES
 
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name:8} {experiment.title}: {', '.join(experiment.algorithms)}")
@@ -88,7 +88,7 @@ def _list(arguments) -> int:
 
 
 def _run(arguments) -> int:
-    from jaxota.experiments import EXPERIMENTS, STUDIES
+    from jaxota.experiments.figures import EXPERIMENTS, STUDIES
 
     name = arguments.experiment
     if name not in EXPERIMENTS | STUDIES:
@@ -108,29 +108,29 @@ def _run(arguments) -> int:
 
 def _compared(arguments):
     """The job of an experiment: algorithms side by side."""
-    from jaxota.experiments import Images
+    from jaxota.experiments.figures import Images
 
     experiment = _experiment(arguments)
 
     def job(report):
-        from jaxota import compare, results
+        from jaxota.experiments import comparison, runner
 
         if isinstance(experiment.task, Images):
             _silence_tfds()
 
-        outcome = compare.run(experiment, arguments.seed, report)
+        outcome = runner.run(experiment, arguments.seed, report)
         report("writing")
-        paths = results.save(outcome, arguments.out)
+        paths = comparison.save(outcome, arguments.out)
         taken = f"{outcome.compile_seconds:.1f} s compiling, {outcome.run_seconds:.1f} s running"
-        remarks = [*results.remarks(outcome), taken]
-        return results.caption(outcome), results.table(outcome), remarks, paths
+        remarks = [*comparison.remarks(outcome), taken]
+        return comparison.caption(outcome), comparison.table(outcome), remarks, paths
 
     return job
 
 
 def _studied(arguments):
     """The job of a study: theory beside simulation."""
-    from jaxota.experiments import STUDIES
+    from jaxota.experiments.figures import STUDIES
 
     study = STUDIES[arguments.experiment]
     options = ("rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
@@ -138,12 +138,12 @@ def _studied(arguments):
         raise ValueError(f"--{option.replace('_', '-')} is not for {study.name}, which sets it")
 
     def job(report):
-        from jaxota import results
+        from jaxota.experiments import comparison
 
         outcome = study.run(arguments.seed, report=report, **_given(arguments, "trials"))
         report("writing")
         shown = outcome.figure(), outcome.rows(), outcome.dataset()
-        paths = results.write(arguments.out, study.name, *shown)
+        paths = comparison.write(arguments.out, study.name, *shown)
         return outcome.caption(), outcome.table(), outcome.remarks(), paths
 
     return job
@@ -160,7 +160,7 @@ def _print(caption: str, table, *remarks: str) -> None:
 
 def _experiment(arguments):
     """The named experiment with the numbers of the command line."""
-    from jaxota.experiments import EXPERIMENTS, Images
+    from jaxota.experiments.figures import EXPERIMENTS, Images
 
     experiment = EXPERIMENTS[arguments.experiment]
     channel = _given(arguments, "snr_db", "snr_per")

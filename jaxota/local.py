@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxota import draws
+from jaxota import _minibatches
 from jaxota.types import Array, State, part, static, traced
 
 
@@ -31,7 +31,7 @@ class SGD:
         return (), ()
 
     def __call__(self, k_batch, k_control, problem, state: State):
-        words = draws.words(k_batch)
+        words = _minibatches.words(k_batch)
 
         def user(i):
             return _descend(self, words, problem, i, state.model, jnp.float32(0.0))
@@ -66,7 +66,7 @@ class Controlled:
         return controls.mean(0), controls
 
     def __call__(self, k_batch, k_control, problem, state: State):
-        words = draws.words(k_batch)
+        words = _minibatches.words(k_batch)
 
         def user(i, control):
             return _descend(self, words, problem, i, state.model, state.control - control)
@@ -79,7 +79,7 @@ class Controlled:
 
     def _gradients(self, key, problem, model):
         """g_i(model) of every user [user, d]."""
-        words = draws.words(key)
+        words = _minibatches.words(key)
         return jax.vmap(lambda i: _gradient(problem, words, i, i, self.control_batch, model))(
             jnp.arange(problem.users)
         )
@@ -89,7 +89,9 @@ def _gradient(problem, words, user, stream, batch, model):
     """g_i(model) [d]: over `batch` samples drawn with replacement, or over the whole local set."""
     if batch is None:
         return problem.full_gradient(model, user)
-    return problem.gradient(model, user, draws.indices(words, stream, batch, problem.counts[user]))
+    return problem.gradient(
+        model, user, _minibatches.indices(words, stream, batch, problem.counts[user])
+    )
 
 
 def _descend(local, words, problem, user, model, correction):

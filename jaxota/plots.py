@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from jaxota import stats, style
+from jaxota import _style, stats
 
 
 def curves(
@@ -26,14 +26,14 @@ def panels(
     log = metric != "accuracy" if log is None else log
     bands = {name: _bands(histories, metric) for name, histories in groups.items()}
     every = [pair for group in bands.values() for pair in group.values()]
-    floor = style.floor_of([band for _, band in every]) if log else -np.inf
-    with matplotlib.rc_context(style.STYLE):
-        figure = Figure(figsize=(style.width(len(groups)), 3.0), dpi=300, layout="constrained")
+    floor = _style.floor_of([band for _, band in every]) if log else -np.inf
+    with matplotlib.rc_context(_style.STYLE):
+        figure = Figure(figsize=(_style.width(len(groups)), 3.0), dpi=300, layout="constrained")
         row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
         for axes, (name, group) in zip(row, bands.items(), strict=True):
             for number, (label, (rounds, band)) in enumerate(group.items()):
-                style.curve(axes, number, label, rounds, band, floor)
-            style.finish(axes, "communication round $r$", name)
+                _style.curve(axes, number, label, rounds, band, floor)
+            _style.finish(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
         _scale(row[0], metric, log, floor)
         _entitle(figure, row, title)
@@ -44,15 +44,15 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
     """The last score against a swept value: one curve a name, one history a value, with bands."""
     log = metric != "accuracy"
     bands = {name: _lasts(runs, metric) for name, runs in histories.items()}
-    floor = style.floor_of(list(bands.values())) if log else -np.inf
-    with matplotlib.rc_context(style.STYLE):
-        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
+    floor = _style.floor_of(list(bands.values())) if log else -np.inf
+    with matplotlib.rc_context(_style.STYLE):
+        figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         for number, (name, band) in enumerate(bands.items()):
-            style.curve(axes, number, name, np.asarray(values), band, floor, every=1)
-        style.finish(axes, label, "")
+            _style.curve(axes, number, name, np.asarray(values), band, floor, every=1)
+        _style.finish(axes, label, "")
         _scale(axes, metric, log, floor)
-        axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
+        axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
         _entitle(figure, [axes], title)
     return figure
 
@@ -64,8 +64,8 @@ def partition(task, title: str = "") -> Figure:
     held = np.zeros((task.classes, task.users), int)
     for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
         held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
-    with matplotlib.rc_context(style.STYLE):
-        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
+    with matplotlib.rc_context(_style.STYLE):
+        figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
         axes = figure.add_subplot()
         image = axes.imshow(held, cmap="Blues", vmin=0, aspect="auto", origin="lower")
@@ -103,7 +103,7 @@ def _lasts(histories: list, metric: str) -> stats.Interval:
 
 
 def _scale(axes, metric: str, log: bool, floor: float) -> None:
-    axes.set_ylabel(style.LABELS.get(metric, metric))
+    axes.set_ylabel(_style.LABELS.get(metric, metric))
     if log:
         axes.set_yscale("log")
         axes.set_ylim(bottom=floor)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import files
+from jaxota import _files
 
 Array = Any  # a jax or NumPy array, or a number that becomes one on entry
 
@@ -156,7 +156,7 @@ class Plan:
     def save(self, path) -> None:
         """Write the plan to `path`, an .npz file."""
         fields = {k: v for k, v in vars(self).items() if np.size(v)}
-        with files.replacing(path) as (part_path,), open(part_path, "wb") as file:
+        with _files.replacing(path) as (part_path,), open(part_path, "wb") as file:
             np.savez(file, **fields)
 
     @classmethod

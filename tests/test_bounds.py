@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from jaxota import bounds, rates, stats, theory, theory_plots
-from jaxota.beside import Beside, well_conditioned
+from jaxota import stats, theory
+from jaxota.experiments import bounds, rates, theory_plots
+from jaxota.theory.side_by_side import Beside, well_conditioned
 
 TRIALS = 6
 

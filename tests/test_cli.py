@@ -15,7 +15,8 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import bounds, cli, compare, experiments, rates
+from jaxota import cli
+from jaxota.experiments import bounds, figures, rates, runner
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 
@@ -69,7 +70,7 @@ def test_numbers_are_those_of_simulate(small):
     small("--snr-db", "3", "--seed", "5")
     data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     k_data, k_trials = jax.random.split(jax.random.key(5))
-    experiment = experiments.EXPERIMENTS["fig1"]
+    experiment = figures.EXPERIMENTS["fig1"]
     for label in ("COBAAF", "noisy FedAvg"):
         alone = jo.simulate(
             k_trials,
@@ -85,7 +86,7 @@ def test_numbers_are_those_of_simulate(small):
 def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
     small()
     whole = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(compare, "IN_FLIGHT", 3 * 20)
+    monkeypatch.setattr(runner, "IN_FLIGHT", 3 * 20)
     small()
     pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)
@@ -95,7 +96,7 @@ def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
 def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
-    settings = list(experiments.EXPERIMENTS[name].channels)
+    settings = list(figures.EXPERIMENTS[name].channels)
     printed = capsys.readouterr().out
     assert all(setting in printed for setting in settings)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
@@ -122,7 +123,7 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
     printed, errors = capsys.readouterr()
     assert errors == "" and "8×8 digits" in printed and "SNR 10 dB per symbol" in printed
     assert "final accuracy" in printed and "difference to COTAF" in printed
-    experiment = experiments.EXPERIMENTS[name]
+    experiment = figures.EXPERIMENTS[name]
     assert all(label in printed for label in experiment.algorithms)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
     assert data.accuracy.dims == ("algorithm", "trial", "evaluation")
@@ -180,8 +181,8 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
 def test_silence_is_said(small, capsys, monkeypatch):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
-    changed = dataclasses.replace(experiments.EXPERIMENTS["fig1"], channels={"": deaf})
-    monkeypatch.setitem(experiments.EXPERIMENTS, "fig1", changed)
+    changed = dataclasses.replace(figures.EXPERIMENTS["fig1"], channels={"": deaf})
+    monkeypatch.setitem(figures.EXPERIMENTS, "fig1", changed)
     assert small() == 0
     printed = capsys.readouterr().out
     assert "COTAF: nobody transmitted in 100.0% of rounds" in printed
@@ -189,10 +190,10 @@ def test_silence_is_said(small, capsys, monkeypatch):
 
 
 def test_divergence_is_said(small, capsys, monkeypatch):
-    experiment = experiments.EXPERIMENTS["fig1"]
+    experiment = figures.EXPERIMENTS["fig1"]
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
     changed = dataclasses.replace(experiment, algorithms=wild)
-    monkeypatch.setitem(experiments.EXPERIMENTS, "fig1", changed)
+    monkeypatch.setitem(figures.EXPERIMENTS, "fig1", changed)
     assert small("--rounds", "20") == 0
     printed = capsys.readouterr().out
     assert "COTAF: 4 of 4 trials diverged" in printed and "BAAF:" not in printed

@@ -8,8 +8,8 @@ import pytest
 from jax import export
 
 import jaxota as jo
-from jaxota import entry
-from jaxota.simulate import run
+from jaxota import _arguments
+from jaxota.simulation import run
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 ALGORITHMS = {
@@ -43,7 +43,9 @@ each_channel = pytest.mark.parametrize("channel", CHANNELS.values(), ids=CHANNEL
 def _program(channel, task):
     """All algorithms over one channel as one program, each with its own calibration."""
     entered = [
-        entry.experiment(jax.random.key(0), a, channel, task, ROUNDS, TRIALS, calibration_trials=3)
+        _arguments.experiment(
+            jax.random.key(0), a, channel, task, ROUNDS, TRIALS, calibration_trials=3
+        )
         for a in ALGORITHMS.values()
     ]
     arguments = [arguments for arguments, _ in entered]

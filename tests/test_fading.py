@@ -286,7 +286,7 @@ def test_twin_with_complex_arithmetic_agrees(arrays, task, start, name, algorith
 def test_new_fading_numbers_do_not_retrace(task):
     """Neither in `simulate` nor in `sweep`."""
     programs = [
-        importlib.import_module(f"jaxota.{name}")._program for name in ("simulate", "sweep")
+        importlib.import_module(f"jaxota.{name}")._program for name in ("simulation", "sweeping")
     ]
     for program in programs:
         program.clear_cache()

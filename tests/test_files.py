@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from jaxota import files
+from jaxota import _files
 
 
 def test_all_are_replaced_together(tmp_path):
     old, new = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("old")
-    with files.replacing(old, new) as drafts:
+    with _files.replacing(old, new) as drafts:
         for draft in drafts:
             draft.write_text("fresh")
             assert draft.suffix == ".txt"
@@ -26,7 +26,7 @@ def test_all_are_replaced_together(tmp_path):
 def test_failure_leaves_everything_as_it_was(tmp_path, error):
     old = tmp_path / "old.txt"
     old.write_text("old")
-    with pytest.raises(error), files.replacing(old, tmp_path / "new.txt") as drafts:
+    with pytest.raises(error), _files.replacing(old, tmp_path / "new.txt") as drafts:
         drafts[0].write_text("half")
         raise error
     assert old.read_text() == "old"

@@ -11,9 +11,9 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota import theory
-from jaxota.beside import beside, first_of, well_conditioned
 from jaxota.channel import Block, everyone, superpose
-from jaxota.constants import _line, largest_noise
+from jaxota.theory.measuring import _line, largest_noise
+from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 from jaxota.types import Moments, part
 
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}

@@ -6,12 +6,14 @@ A task offers `users`, `dim` and `problem(trial)`. The problem is what the engin
 [user] and `strong_convexity`. `floats_per_trial(batch)` bounds what a trial's data take in memory.
 """
 
-from jaxota.tasks.classification import classification as classification
-from jaxota.tasks.datasets import cifar10 as cifar10
-from jaxota.tasks.datasets import digits as digits
-from jaxota.tasks.datasets import emnist as emnist
-from jaxota.tasks.datasets import fashion_mnist as fashion_mnist
-from jaxota.tasks.datasets import mnist as mnist
+from jaxota.tasks.images.datasets import cifar10 as cifar10
+from jaxota.tasks.images.datasets import digits as digits
+from jaxota.tasks.images.datasets import emnist as emnist
+from jaxota.tasks.images.datasets import fashion_mnist as fashion_mnist
+from jaxota.tasks.images.datasets import mnist as mnist
+from jaxota.tasks.labelled import classification as classification
+from jaxota.tasks.least_squares import regression as regression
+from jaxota.tasks.least_squares import synthetic_regression as synthetic_regression
 from jaxota.tasks.models import CNN as CNN
 from jaxota.tasks.models import MLP as MLP
 from jaxota.tasks.models import SoftmaxRegression as SoftmaxRegression
@@ -20,5 +22,3 @@ from jaxota.tasks.partitions import iid as iid
 from jaxota.tasks.partitions import label_skew as label_skew
 from jaxota.tasks.partitions import quantity_skew as quantity_skew
 from jaxota.tasks.partitions import shards as shards
-from jaxota.tasks.regression import regression as regression
-from jaxota.tasks.regression import synthetic_regression as synthetic_regression

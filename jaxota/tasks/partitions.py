@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from jaxota import checks
+from jaxota import _validate
 
 Partition = Callable[..., list[np.ndarray]]  # (key, labels [sample], users, samples) → [D_i] each
 
@@ -34,7 +34,7 @@ def label_skew(share: float, replace: bool = False) -> Partition:
     anew after the last.
     """
     if not _is_number(share) or not 0 <= share <= 1:
-        raise ValueError(f"share must lie in 0 … 1, got {checks.shown(share)}")
+        raise ValueError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
 
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples, replace)
@@ -69,7 +69,7 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
 
 def shards(per_user: int) -> Partition:
     """Samples sorted by label and cut into equal shards, `per_user` of which each user is dealt."""
-    checks.whole("per_user", per_user, 1)
+    _validate.whole("per_user", per_user, 1)
 
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples)
@@ -91,7 +91,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
     All together hold users · samples, and each `at_least` so many.
     """
     _check_concentration(alpha)
-    checks.whole("at_least", at_least, 1)
+    _validate.whole("at_least", at_least, 1)
 
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples)
@@ -153,19 +153,19 @@ def _start(key, labels, users, samples, replace=False):
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels must have shape [sample], got {list(labels.shape)}")
-    users, samples = checks.whole("users", users, 1), checks.whole("samples", samples, 1)
+    users, samples = _validate.whole("users", users, 1), _validate.whole("samples", samples, 1)
     if users * samples > len(labels) and not replace:
         raise ValueError(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
-    words = jax.random.key_data(checks.key("key", key))
+    words = jax.random.key_data(_validate.key("key", key))
     return np.random.default_rng(np.asarray(words)), labels
 
 
 def _check_concentration(alpha) -> None:
     if not _is_number(alpha) or not 0 < alpha < np.inf:
-        raise ValueError(f"alpha must be a finite number > 0, got {checks.shown(alpha)}")
+        raise ValueError(f"alpha must be a finite number > 0, got {_validate.shown(alpha)}")
 
 
 def _is_number(value) -> bool:

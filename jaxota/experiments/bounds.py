@@ -7,10 +7,11 @@ import jax
 import numpy as np
 
 import jaxota
-from jaxota import checks, stats, theory, theory_plots
+from jaxota import _validate, stats, theory
 from jaxota.algorithms import Algorithm, baaf, cobaaf
-from jaxota.beside import Beside, beside, well_conditioned
 from jaxota.channel import Channel
+from jaxota.experiments import theory_plots
+from jaxota.theory.side_by_side import Beside, beside, well_conditioned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +234,7 @@ class Bounds:
 
 def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bounds:
     """Every case of `CASES` on `DRAWS` data draws; `report(what, done, of)` hears how far it is."""
-    seed, trials = checks.seed(seed), checks.whole("trials", trials, 2)
+    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 2)
     found, least = {}, {}
     for number, case in enumerate(CASES):
         report(case.label, number, len(CASES))

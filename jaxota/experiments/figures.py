@@ -5,9 +5,10 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxota import bounds, plots, rates, tasks
+from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
+from jaxota.experiments import bounds, rates
 from jaxota.fading import rayleigh
 
 

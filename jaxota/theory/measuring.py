@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import entry
-from jaxota.calibrate import measure as measure_plan
+from jaxota import _arguments
+from jaxota.calibration import measure as measure_plan
 from jaxota.channel import Block, Still
 from jaxota.estimate import MMSE, PooledMMSE
 from jaxota.precode import Bounded, ErrorFree, Online
@@ -87,10 +87,10 @@ def measure(
         run on a fifth of the data, users taken as independent.
     participants: least number heard in any round: S under AS4, N with no fading.
     """
-    arguments, options = entry.experiment(
+    arguments, options = _arguments.experiment(
         key, algorithm, channel, task, rounds, trials, plan, initial
     )
-    entry.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
+    _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     if getattr(task, "redraw", False):
         raise ValueError("task.redraw must be False here: constants belong to one set of data")
     if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import checks
+from jaxota import _validate
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def hashable(module):
     except TypeError as error:
         raise ValueError(
             "module must have fields that can be hashed, such as tuples: "
-            f"{checks.first_line(error)}"
+            f"{_validate.first_line(error)}"
         ) from None
     return module
 
@@ -83,7 +83,7 @@ def per_sample(loss, classes: int):
         try:
             shape = jax.eval_shape(form, logits, labels).shape
         except Exception as error:
-            reasons.append(checks.first_line(error))
+            reasons.append(_validate.first_line(error))
             continue
         if shape == labels.shape:
             return form
@@ -99,7 +99,7 @@ def classes(module, shape) -> int:
     if not isinstance(module, nn.Module):
         raise ValueError(
             "module must be a flax.linen module such as jo.tasks.CNN(classes=10) (of one of nnx, "
-            f"flax.nnx.bridge.to_linen makes one), got {checks.shown(module)}"
+            f"flax.nnx.bridge.to_linen makes one), got {_validate.shown(module)}"
         )
     samples = jax.ShapeDtypeStruct((3, *shape), "float32")
     try:
@@ -107,7 +107,7 @@ def classes(module, shape) -> int:
     except Exception as error:
         raise ValueError(
             f"module must take a batch of samples of shape {list(shape)}: "
-            f"{checks.first_line(error)}"
+            f"{_validate.first_line(error)}"
         ) from None
     others = sorted(set(variables) - {"params"})
     if others:

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from jaxota import checks
-from jaxota.tasks import partitions, store
-from jaxota.tasks.classification import Classification, classification
+from jaxota import _validate
+from jaxota.tasks import partitions
+from jaxota.tasks.images import storage
+from jaxota.tasks.labelled import Classification, classification
 from jaxota.tasks.models import SoftmaxRegression
 from jaxota.tasks.partitions import Partition, iid
 
@@ -29,7 +30,7 @@ def mnist(
     module: a flax module; by default softmax regression with bias.
     """
     return _task(
-        key, store.load("mnist", "", data_dir), users, samples, partition, init_scale, module
+        key, storage.load("mnist", "", data_dir), users, samples, partition, init_scale, module
     )
 
 
@@ -43,7 +44,7 @@ def fashion_mnist(
     module=None,
 ) -> Classification:
     """Articles of clothing, in all else like `mnist`, its file names included."""
-    splits = store.load("fashion_mnist", "", data_dir)
+    splits = storage.load("fashion_mnist", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -63,8 +64,8 @@ def emnist(
     """
     known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
     if config not in known:
-        raise ValueError(f"config must be one of {', '.join(known)}, got {checks.shown(config)}")
-    splits = store.load("emnist", config, data_dir)
+        raise ValueError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
+    splits = storage.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -78,7 +79,7 @@ def cifar10(
     module=None,
 ) -> Classification:
     """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`."""
-    splits = store.load("cifar10", "", data_dir)
+    splits = storage.load("cifar10", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -98,7 +99,7 @@ def digits(
     bunch = load_digits()
     images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
     test = np.arange(len(labels)) % 5 == 4
-    splits = [store.Split(labels[part], images[part]) for part in (~test, test)]
+    splits = [storage.Split(labels[part], images[part]) for part in (~test, test)]
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -106,7 +107,7 @@ def _task(key, splits, users, samples, partition, init_scale, module) -> Classif
     train, test = splits
     if not callable(partition) or partition in vars(partitions).values():
         raise ValueError(
-            f"partition must be one such as jo.tasks.iid(), got {checks.shown(partition)}"
+            f"partition must be one such as jo.tasks.iid(), got {_validate.shown(partition)}"
         )
     held = partition(key, train.labels, users, samples)
     if module is None:

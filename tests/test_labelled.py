@@ -1,7 +1,5 @@
 """Classification tasks against plain NumPy in float64, and what they refuse."""
 
-import sys
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,11 +9,10 @@ import pytest
 from flax import nnx
 
 import jaxota as jo
-from jaxota import entry
-from jaxota.simulate import _program
-from jaxota.tasks import modules
+from jaxota import _arguments
+from jaxota.simulation import _program
+from jaxota.tasks import flax_modules, labelled
 
-classification = sys.modules["jaxota.tasks.classification"]  # the function hides its module
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
 
 
@@ -118,7 +115,7 @@ class Normalised(nn.Module):
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
-    monkeypatch.setattr(classification, "BLOCK", 4 * modules.activations(task.module, task.shape))
+    monkeypatch.setattr(labelled, "BLOCK", 4 * flax_modules.activations(task.module, task.shape))
     run = jo.simulate(jax.random.key(0), jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
@@ -167,8 +164,8 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
     """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
     model = jnp.asarray(model, "float32")
     whole = task.score(model), task.full_gradient(model, 0)
-    activations = modules.activations(task.module, task.shape)
-    monkeypatch.setattr(classification, "BLOCK", 2 * activations)
+    activations = flax_modules.activations(task.module, task.shape)
+    monkeypatch.setattr(labelled, "BLOCK", 2 * activations)
     assert task._block == 2
     for got, expected in zip(
         jax.tree.leaves((task.score(model), task.full_gradient(model, 0))),
@@ -186,12 +183,12 @@ def test_memory_in_flight_is_bounded_by_its_estimate():
     algorithm = jo.scaffold(0.1, 2, 20)
     needed = []
     for trials in (1, 3):
-        arguments, options = entry.experiment(
+        arguments, options = _arguments.experiment(
             jax.random.key(0), algorithm, jo.Channel(), task, 2, trials
         )
         compiled = _program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
-    estimate = entry.MEMORY / entry.chunk(algorithm, task)
+    estimate = _arguments.MEMORY / _arguments.chunk(algorithm, task)
     per_trial = (needed[1] - needed[0]) / 2
     assert estimate / 20 < per_trial < estimate
 

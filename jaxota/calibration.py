@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxota import entry
+from jaxota import _arguments
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal
 from jaxota.estimate import Identity
@@ -19,18 +19,18 @@ def calibrate(key, algorithm, task, rounds: int, trials: int = 100, initial=None
 
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
-    arguments, options = entry.calibration(key, algorithm, task, rounds, trials, initial)
-    entry.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
+    arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
+    _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
     return _program(options, **arguments)
 
 
-def measure(options: entry.Options, key, algorithm, task, initial) -> Plan:
+def measure(options: _arguments.Options, key, algorithm, task, initial) -> Plan:
     """To be compiled: the plan from all calibration trials."""
     trials = jnp.arange(options.calibration_trials)
     return pool(*observe(options, key, trials, algorithm, task, initial))
 
 
-def observe(options: entry.Options, key, trials, algorithm, task, initial):
+def observe(options: _arguments.Options, key, trials, algorithm, task, initial):
     """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
 
     Returns the moments [trial, round, …] of the model block and, `()` if there is none, of the

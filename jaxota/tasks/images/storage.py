@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
-from jaxota import checks
-from jaxota.tasks import originals
+from jaxota import _validate
+from jaxota.tasks.images import published
 
 DATA = "JAXOTA_DATA"  # names the folder where no data_dir is given
 PATIENCE = 5.0  # seconds that a server has to answer
@@ -58,7 +58,7 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
     published = cache / "-".join(filter(None, (dataset, config, "published")))
     place = _prepared(folder, dataset, config)
     if place is None:
-        files = originals.find(folder, dataset, config)
+        files = published.find(folder, dataset, config)
         if files is None:
             place = _prepared(published, dataset, config)
             files = place or _fetched(tfds, folder, cache, dataset, config)
@@ -66,7 +66,7 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
             _refuse_others(tfds, folder, dataset, files)
             published = cache / "-".join(filter(None, (dataset, config, _fingerprint(files))))
     if place is None:
-        splits = originals.parse(dataset, config, files)
+        splits = published.parse(dataset, config, files)
         if importlib.util.find_spec("array_record") is None:  # there are systems without it
             return tuple(Split(labels, images) for images, labels in splits.values())
         place = _prepared(published, dataset, config)
@@ -199,7 +199,7 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
     urls = tfds.builder_cls(dataset).url_infos
     first = next(iter(urls))
     if not _answers(first):
-        names = sum(originals.names(dataset, config).values(), ())
+        names = sum(published.names(dataset, config).values(), ())
         wanted = ", ".join(f"{name}.gz" for name in names)
         if dataset == "cifar10":
             wanted = "cifar-10-binary.tar.gz"
@@ -218,11 +218,11 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
     try:
         paths = manager.download({info.filename: url for url, info in urls.items()})
     except Exception as error:  # of tfds, requests or the file system, and of many lines
-        raise ValueError(f"{dataset} could not be fetched: {checks.first_line(error)}") from None
+        raise ValueError(f"{dataset} could not be fetched: {_validate.first_line(error)}") from None
     with tempfile.TemporaryDirectory() as copies:
         for name, path in paths.items():
             shutil.copy(path, Path(copies) / name)
-        return originals.find(copies, dataset, config)
+        return published.find(copies, dataset, config)
 
 
 def _answers(url: str) -> bool:
@@ -257,7 +257,7 @@ def _read(place: Path, stamp: int) -> tuple[Split, Split]:
         ) from None
     except Exception as error:  # of tfds, protobuf or array_record, and of many lines
         raise ValueError(
-            f"data_dir: {place} is damaged ({checks.first_line(error)}): remove it"
+            f"data_dir: {place} is damaged ({_validate.first_line(error)}): remove it"
         ) from None
 
 

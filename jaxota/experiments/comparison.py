@@ -8,8 +8,8 @@ import numpy as np
 from rich.table import Table
 
 import jaxota
-from jaxota import files, stats
-from jaxota.compare import Results
+from jaxota import _files, stats
+from jaxota.experiments.runner import Results
 
 
 def table(results: Results) -> Table:
@@ -83,7 +83,7 @@ def write(folder, name: str, figure, rows, dataset) -> list[Path]:
     """Write a figure, the rows of a CSV and a dataset to `folder`, all or none."""
     paths = [Path(folder) / f"{name}.{ending}" for ending in ("png", "csv", "nc")]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with files.replacing(*paths) as (png, table_file, nc):
+    with _files.replacing(*paths) as (png, table_file, nc):
         figure.savefig(png)
         with open(table_file, "w", newline="", encoding="utf-8") as stream:
             csv.writer(stream).writerows(rows)

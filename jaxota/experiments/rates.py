@@ -14,16 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import checks, entry, stats, theory, theory_plots
+from jaxota import _arguments, _validate, stats, theory
 from jaxota.algorithms import baaf, cobaaf
-from jaxota.beside import well_conditioned
-from jaxota.bounds import attributes
-from jaxota.calibrate import measure
+from jaxota.calibration import measure
 from jaxota.channel import Channel
-from jaxota.constants import largest_noise, noise_blocks
 from jaxota.estimate import Identity
+from jaxota.experiments import theory_plots
+from jaxota.experiments.bounds import attributes
 from jaxota.precode import Bounded
-from jaxota.simulate import run_all
+from jaxota.simulation import run_all
+from jaxota.theory.measuring import largest_noise, noise_blocks
+from jaxota.theory.side_by_side import well_conditioned
 
 M, STEPS, DIM, USERS = 20.0, 4, 4, 16
 SNR_DB = 10.0
@@ -133,7 +134,7 @@ class Rates:
 
 def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
     """All three sweeps on `DRAWS` data draws, `trials` each; `report(what, done, of)` hears it."""
-    seed, trials = checks.seed(seed), checks.whole("trials", trials, 1)
+    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
     both = _algorithms(REACH)
     floors = functools.partial(_floors, seed, trials)
     by_users = []
@@ -182,7 +183,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         participants=jnp.asarray(heard * 2) if heard else (),
     )
     entered = [
-        entry.experiment(key, algorithm, channels, task, rounds, trials, calibration_trials=20)
+        _arguments.experiment(key, algorithm, channels, task, rounds, trials, calibration_trials=20)
         for algorithm in algorithms.values()
     ]
     arguments, options = entered[0]

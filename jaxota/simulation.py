@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from jaxota import entry
-from jaxota.calibrate import measure
+from jaxota import _arguments
+from jaxota.calibration import measure
 from jaxota.rounds import in_chunks, one_trial
 from jaxota.types import History, Plan
 
@@ -30,7 +30,7 @@ def simulate(
     every: the task is scored after rounds every, 2·every, …
     user_power: also keep every user's power ratio, [trial, round, user].
     """
-    arguments, options = entry.experiment(
+    arguments, options = _arguments.experiment(
         key,
         algorithm,
         channel,
@@ -43,11 +43,13 @@ def simulate(
         calibration_trials,
         user_power,
     )
-    entry.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
+    _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     return _program(options, **arguments)
 
 
-def run(options: entry.Options, key, trials, algorithm, channel, task, plan, initial) -> History:
+def run(
+    options: _arguments.Options, key, trials, algorithm, channel, task, plan, initial
+) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
     if isinstance(plan, tuple) and algorithm.needs_plan:
         plan = measure(options, key, algorithm, task, initial=())
@@ -55,7 +57,7 @@ def run(options: entry.Options, key, trials, algorithm, channel, task, plan, ini
 
 
 def run_all(
-    options: entry.Options, key, trials, algorithms, channel, task, plans, initial
+    options: _arguments.Options, key, trials, algorithms, channel, task, plans, initial
 ) -> tuple[History, ...]:
     """To be compiled: several algorithms side by side, each with its plan."""
     every, user_power = options.every, options.user_power

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxota import checks
+from jaxota import _validate
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel, Still
 from jaxota.estimate import PooledMMSE
@@ -42,13 +42,13 @@ def experiment(
 ) -> tuple[dict, Options]:
     """Arguments (traced) and options (static) of the program for one experiment."""
     algorithm, task = _algorithm(algorithm), _task(task)
-    rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
-    every = checks.whole("every", every, 1)
+    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
+    every = _validate.whole("every", every, 1)
     if every > rounds:
         raise ValueError(f"every must be ≤ rounds = {rounds}, got {every}")
-    calibration_trials = checks.whole("calibration_trials", calibration_trials, 1)
+    calibration_trials = _validate.whole("calibration_trials", calibration_trials, 1)
     arguments = {
-        "key": checks.key("key", key),
+        "key": _validate.key("key", key),
         "trials": jnp.arange(trials),
         "algorithm": algorithm,
         "channel": _channel(channel, task),
@@ -63,9 +63,9 @@ def experiment(
 def calibration(key, algorithm, task, rounds, trials, initial) -> tuple[dict, Options]:
     """Arguments and options of the program that measures a plan."""
     algorithm, task = _algorithm(algorithm), _task(task)
-    rounds, trials = checks.whole("rounds", rounds, 1), checks.whole("trials", trials, 1)
+    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
     arguments = {
-        "key": checks.key("key", key),
+        "key": _validate.key("key", key),
         "algorithm": algorithm,
         "task": task,
         "initial": _initial(initial, None, task),
@@ -83,7 +83,7 @@ def chunk(algorithm: Algorithm, task, settings: int = 1) -> int:
 def refuse_swept(**parts) -> None:
     """`simulate` and `calibrate` take one setting."""
     for name, part in parts.items():
-        for path, extra in checks.extra_axes(part, name).items():
+        for path, extra in _validate.extra_axes(part, name).items():
             if extra:
                 raise ValueError(
                     f"{path} must be one value here, got an array; jo.sweep takes arrays"
@@ -93,9 +93,9 @@ def refuse_swept(**parts) -> None:
 def _algorithm(algorithm) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
         raise ValueError(
-            f"algorithm must be one such as jo.cobaaf(...), got {checks.shown(algorithm)}"
+            f"algorithm must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
         )
-    algorithm = checks.prepared(algorithm, "algorithm")
+    algorithm = _validate.prepared(algorithm, "algorithm")
     for name, method, like in (
         ("precode", "energy", "jo.Online()"),
         ("estimate", "__call__", "jo.MMSE()"),
@@ -103,13 +103,13 @@ def _algorithm(algorithm) -> Algorithm:
         value = getattr(algorithm, name)
         if not hasattr(value, method):
             raise ValueError(
-                f"algorithm.{name} must be one such as {like}, got {checks.shown(value)}"
+                f"algorithm.{name} must be one such as {like}, got {_validate.shown(value)}"
             )
     local = algorithm.local
     if not isinstance(local.optimizer, optax.GradientTransformation):
         raise ValueError(
             "algorithm.local.optimizer must be an optax transformation such as "
-            f"optax.scale_by_adam(), got {checks.shown(local.optimizer)}"
+            f"optax.scale_by_adam(), got {_validate.shown(local.optimizer)}"
         )
     draws_control = local.controlled and (local.control_option == 1 or local.warm_start)
     if local.controlled and local.control_batch is not None and not draws_control:
@@ -122,11 +122,12 @@ def _algorithm(algorithm) -> Algorithm:
 
 def _channel(channel, task) -> Channel:
     if not isinstance(channel, Channel):
-        raise ValueError(f"channel must be a jo.Channel(...), got {checks.shown(channel)}")
-    channel = checks.prepared(channel, "channel")
+        raise ValueError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
+    channel = _validate.prepared(channel, "channel")
     if not isinstance(channel.fading, Fading | Still):
         raise ValueError(
-            f"channel.fading must be one such as jo.rayleigh(), got {checks.shown(channel.fading)}"
+            "channel.fading must be one such as jo.rayleigh(), "
+            f"got {_validate.shown(channel.fading)}"
         )
     if not isinstance(channel.gains, tuple):
         if isinstance(channel.fading, Still):
@@ -150,9 +151,9 @@ def _task(task):
     if not hasattr(task, "problem"):
         raise ValueError(
             f"task must be one of jo.tasks, such as synthetic_regression(...), "
-            f"got {checks.shown(task)}"
+            f"got {_validate.shown(task)}"
         )
-    return checks.prepared(task, "task")
+    return _validate.prepared(task, "task")
 
 
 def _plan(plan, algorithm: Algorithm, task, rounds: int):
@@ -160,7 +161,7 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
     if plan is None or not algorithm.needs_plan:
         return ()
     if not isinstance(plan, Plan):
-        raise ValueError(f"plan must be a jo.Plan, got {checks.shown(plan)}")
+        raise ValueError(f"plan must be a jo.Plan, got {_validate.shown(plan)}")
     controlled, pooled = algorithm.local.controlled, isinstance(algorithm.estimate, PooledMMSE)
     needed = ["update_energy", "model_mean", "model_var"]
     needed += ["average_mean", "average_var"] if pooled else []
@@ -172,7 +173,7 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
     for name, value in vars(plan).items():
         if np.size(value) and not isinstance(value, jax.core.Tracer) and np.isnan(value).any():
             raise ValueError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
-    plan = checks.prepared(plan, "plan")
+    plan = _validate.prepared(plan, "plan")
     for name in needed:
         value = getattr(plan, name)
         if isinstance(value, tuple):
@@ -197,7 +198,7 @@ def _initial(initial, trials, task):
     try:
         initial = jnp.asarray(initial, "float32")
     except (TypeError, ValueError):
-        raise ValueError(f"initial must be an array, got {checks.shown(initial)}") from None
+        raise ValueError(f"initial must be an array, got {_validate.shown(initial)}") from None
     rows = len(initial) if trials is None and initial.ndim else trials
     if initial.shape != (rows, task.dim) or not rows:
         raise ValueError(

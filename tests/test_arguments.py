@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import checks
+from jaxota import _validate
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -129,7 +129,7 @@ def test_a_plan_that_is_not_needed_is_ignored(task):
 
 def test_canonical_tells_transformations_apart():
     def same(first, second):
-        return checks.canonical(first) is checks.canonical(second)
+        return _validate.canonical(first) is _validate.canonical(second)
 
     assert same(optax.identity(), optax.identity())
     assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))

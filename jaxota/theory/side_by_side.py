@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import entry, theory
+from jaxota import _arguments
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
-from jaxota.constants import curvature, summarise, visit
-from jaxota.tasks.regression import Regression
+from jaxota.tasks.least_squares import Regression
+from jaxota.theory import statements as theory
+from jaxota.theory.measuring import curvature, summarise, visit
 from jaxota.types import Array, part
 
 
@@ -46,13 +47,13 @@ def beside(
     """
     rounds = np.asarray(rounds)
     longest = int(rounds.max())
-    arguments, options = entry.experiment(
+    arguments, options = _arguments.experiment(
         key, algorithm, channel, task, longest, trials, calibration_trials=calibration_trials
     )
     del arguments["plan"], arguments["initial"]
     samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
     settings = len(task.counts) * len(rounds)
-    options = options._replace(chunk=entry.chunk(algorithm, first_of(task), settings))
+    options = options._replace(chunk=_arguments.chunk(algorithm, first_of(task), settings))
     apply = _applied(theorem)
     run = functools.partial(_runs, options, samples, rounds=every, **arguments)
     if step_size is None:

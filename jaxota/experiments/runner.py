@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import checks, entry
-from jaxota.calibrate import observe, pool
-from jaxota.experiments import Experiment
-from jaxota.simulate import run_all
+from jaxota import _arguments, _validate
+from jaxota.calibration import observe, pool
+from jaxota.experiments.figures import Experiment
+from jaxota.simulation import run_all
 from jaxota.types import History
 
 # What may run between two signs of progress: users of all trials and settings, and products.
@@ -39,15 +39,15 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     and settings run side by side, one program for all channels of a kind; calibration, which no
     channel touches, is a program before them.
     """
-    seed = checks.seed(seed)
-    rounds = checks.whole("rounds", experiment.rounds, 1)
-    trials = checks.whole("trials", experiment.trials, 1)
+    seed = _validate.seed(seed)
+    rounds = _validate.whole("rounds", experiment.rounds, 1)
+    trials = _validate.whole("trials", experiment.trials, 1)
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     report("reading the data")
     # The last round is scored, whatever their number.
     task, every = experiment.task(k_data), math.gcd(experiment.every, rounds)
     entered = [
-        entry.experiment(k_trials, algorithm, channel, task, rounds, trials, every=every)
+        _arguments.experiment(k_trials, algorithm, channel, task, rounds, trials, every=every)
         for algorithm in experiment.algorithms.values()
         for channel in experiment.channels.values()
     ]

@@ -4,8 +4,8 @@ import functools
 
 import jax
 
-from jaxota import checks, entry
-from jaxota.simulate import run
+from jaxota import _arguments, _validate
+from jaxota.simulation import run
 from jaxota.types import DIMENSIONS, History, Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
@@ -29,7 +29,7 @@ def sweep(
     Several such arrays go in step, so they must be of one length. All settings share trial t's
     random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
     """
-    arguments, options = entry.experiment(
+    arguments, options = _arguments.experiment(
         key,
         algorithm,
         channel,
@@ -46,10 +46,10 @@ def sweep(
     values, structure = jax.tree.flatten(parts)
     extra = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
-        extra |= checks.extra_axes(parts[name], name)
+        extra |= _validate.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
-    options = options._replace(chunk=entry.chunk(parts["algorithm"], parts["task"], count))
+    options = options._replace(chunk=_arguments.chunk(parts["algorithm"], parts["task"], count))
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)
     return history.replace(settings=_named(settings))

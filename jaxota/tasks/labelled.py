@@ -9,8 +9,8 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxota import checks
-from jaxota.tasks import modules
+from jaxota import _validate
+from jaxota.tasks import flax_modules
 from jaxota.types import Array, Score, part, static, traced
 
 BLOCK = 2**21  # numbers inside the module that one evaluation may hold at once
@@ -42,13 +42,13 @@ class Classification:
 
     @property
     def dim(self) -> int:
-        return modules.layout(self.module, self.shape)[0]
+        return flax_modules.layout(self.module, self.shape)[0]
 
     def problem(self, trial) -> "Classification":
         return self
 
     def floats_per_trial(self, batch: int) -> int:
-        each, pixels = modules.activations(self.module, self.shape), math.prod(self.shape)
+        each, pixels = flax_modules.activations(self.module, self.shape), math.prod(self.shape)
         own, tested = self.users * self.features.shape[-2], self.test_labels.shape[-1]
         evaluated = max(self.users, min(max(own, tested), BLOCK // each))  # samples at a time
         return self.users * batch * (pixels + 2 * each) + 2 * evaluated * each
@@ -109,10 +109,10 @@ class Classification:
     @property
     def _block(self) -> int:
         """Samples that are evaluated at once."""
-        return max(1, BLOCK // modules.activations(self.module, self.shape))
+        return max(1, BLOCK // flax_modules.activations(self.module, self.shape))
 
     def _logits(self, model, features) -> Array:
-        parameters = modules.layout(self.module, self.shape)[1](model)
+        parameters = flax_modules.layout(self.module, self.shape)[1](model)
         return self.module.apply({"params": parameters}, features.reshape(-1, *self.shape))
 
     def _losses(self, model, features, labels) -> Array:
@@ -138,9 +138,9 @@ def classification(
     users = _users(*_pair("data", data))
     test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
     shape = test_features.shape[1:]
-    module = modules.hashable(module)
-    classes = modules.classes(module, shape)
-    loss = modules.per_sample(loss, classes)
+    module = flax_modules.hashable(module)
+    classes = flax_modules.classes(module, shape)
+    loss = flax_modules.per_sample(loss, classes)
     _check_labels("test_data", test_labels, classes)
     for user, (x, y) in enumerate(users):
         _check_labels(f"data of user {user}", y, classes)
@@ -186,7 +186,7 @@ def _in_blocks(function, size: int, features, labels, weights):
 
 def _pair(name: str, data):
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(f"{name} must be a pair (features, labels), got {checks.shown(data)}")
+        raise ValueError(f"{name} must be a pair (features, labels), got {_validate.shown(data)}")
     return data
 
 

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import checks
-from jaxota.constants import Constants as Constants
-from jaxota.constants import measure as measure
-from jaxota.constants import noise_after as _noise_after
+from jaxota import _validate
+from jaxota.theory.measuring import Constants as Constants
+from jaxota.theory.measuring import measure as measure
+from jaxota.theory.measuring import noise_after as _noise_after
 from jaxota.types import Array, part
 
 
@@ -189,7 +189,7 @@ def weights(contraction, rounds: int) -> Array:
 
     contraction: μ·Kη. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
-    rounds = checks.whole("rounds", rounds, 1)
+    rounds = _validate.whole("rounds", rounds, 1)
     contraction = _number("contraction", contraction, 0.0)
     age = jnp.arange(rounds, -1, -1, dtype="float32")
     shrink = jnp.log1p(-jnp.minimum(contraction / 2.0, 1.0))
@@ -257,9 +257,9 @@ def _checked(constants: Constants, rounds):
     if not isinstance(constants, Constants):
         raise ValueError(
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
-            f"got {checks.shown(constants)}"
+            f"got {_validate.shown(constants)}"
         )
-    constants = checks.prepared(constants, "constants")
+    constants = _validate.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise ValueError(
@@ -275,8 +275,8 @@ def _number(name: str, value, at_least: float) -> Array:
         array = jnp.asarray(value, "float32")
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} must be a number or an array, got {checks.shown(value)}"
+            f"{name} must be a number or an array, got {_validate.shown(value)}"
         ) from None
     if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= at_least):
-        raise ValueError(f"{name} must be ≥ {at_least:g}, got {checks.shown(value)}")
+        raise ValueError(f"{name} must be ≥ {at_least:g}, got {_validate.shown(value)}")
     return array

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from jaxota import stats, style
+from jaxota import _style, stats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +27,8 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
 
     Markers are hollow, and the shares pale, where the theorem's conditions are not met.
     """
-    with matplotlib.rc_context(style.STYLE):
-        figure = Figure(figsize=(style.width(2), 4.0), dpi=300, layout="constrained")
+    with matplotlib.rc_context(_style.STYLE):
+        figure = Figure(figsize=(_style.width(2), 4.0), dpi=300, layout="constrained")
         grid = {"height_ratios": (3, 2)}
         top, bottom = figure.subplots(
             2, len(panels), squeeze=False, sharex="col", sharey="row", gridspec_kw=grid
@@ -36,8 +36,8 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
         for axes, shares, (name, panel) in zip(top, bottom, panels.items(), strict=True):
             _bound_panel(axes, panel)
             _shares(shares, panel)
-            style.finish(axes, "", name)
-            style.finish(shares, "rounds $R$", "")
+            _style.finish(axes, "", name)
+            _style.finish(shares, "rounds $R$", "")
         top[0].set_ylabel(r"$E[F(\bar{\theta}^R)] - F(\theta^{\star})$")
         bottom[0].set_ylabel("share of the bound")
         curves = top[0].get_legend_handles_labels()
@@ -55,15 +55,15 @@ def _bound_panel(axes, panel: BoundPanel) -> None:
     axes.set_yscale("log")
     for other in range(len(panel.bound)):
         if other != draw:
-            axes.plot(rounds, panel.gap.mean[other], color=style.COLOURS[0], lw=0.5, alpha=0.5)
+            axes.plot(rounds, panel.gap.mean[other], color=_style.COLOURS[0], lw=0.5, alpha=0.5)
     pairs = ("simulation", panel.gap.mean[draw]), ("bound", panel.bound[draw])
     for number, (label, values) in enumerate(pairs):
-        look = {"color": style.COLOURS[number], "marker": style.MARKERS[number]}
-        axes.plot(rounds, values, label=label, linestyle=style.DASHES[number], **look)
+        look = {"color": _style.COLOURS[number], "marker": _style.MARKERS[number]}
+        axes.plot(rounds, values, label=label, linestyle=_style.DASHES[number], **look)
         axes.plot(rounds[~met], values[~met], linestyle="", markerfacecolor="w", **look)
     means, low, high = (getattr(panel.gap, k)[draw] for k in ("mean", "low", "high"))
     low = np.maximum(low, means / 10)  # a band that reaches zero
-    axes.fill_between(rounds, low, high, color=style.COLOURS[0], alpha=0.2, linewidth=0)
+    axes.fill_between(rounds, low, high, color=_style.COLOURS[0], alpha=0.2, linewidth=0)
     hollow = {"color": "0.3", "markerfacecolor": "w", "marker": "o", "linestyle": ""}
     axes.plot([], [], label="conditions not met", **hollow)
     cross = {"color": "k", "marker": "x", "linestyle": "", "markersize": 6, "zorder": 3}
@@ -76,7 +76,7 @@ def _shares(axes, panel: BoundPanel) -> None:
     total, bottom = sum(panel.terms.values()), np.zeros(len(panel.rounds))
     width = 0.3 * panel.rounds  # the same on a logarithmic axis
     met = panel.applies[panel.draw]
-    colours = (*style.COLOURS[2:4], *style.COLOURS[5:7], "#999999")
+    colours = (*_style.COLOURS[2:4], *_style.COLOURS[5:7], "#999999")
     for (label, values), colour in zip(panel.terms.items(), colours, strict=True):
         bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour)
         axes.fill_between([], [], color=colour, label=label)  # for the legend, in full colour
@@ -107,22 +107,22 @@ class RateCurve:
 
 def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
     """For each panel, one swept quantity, floors on log axes with the theorem's slopes, dotted."""
-    with matplotlib.rc_context(style.STYLE):
-        figure = Figure(figsize=(style.width(2), 2.9), dpi=300, layout="constrained")
+    with matplotlib.rc_context(_style.STYLE):
+        figure = Figure(figsize=(_style.width(2), 2.9), dpi=300, layout="constrained")
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-        floor = style.floor_of([c.floor for panel in panels.values() for c in panel.values()])
+        floor = _style.floor_of([c.floor for panel in panels.values() for c in panel.values()])
         for axes, (label, panel) in zip(row, panels.items(), strict=True):
             lines = []
             for name, curve in panel.items():
                 number = names.index(name)
-                style.curve(axes, number, name, curve.values, curve.floor, floor, every=1)
+                _style.curve(axes, number, name, curve.values, curve.floor, floor, every=1)
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
-                axes.plot(curve.values, guide, "-", color=style.COLOURS[number], lw=0.5, alpha=0.8)
+                axes.plot(curve.values, guide, "-", color=_style.COLOURS[number], lw=0.5, alpha=0.8)
                 slope = f"{curve.slope:.2f}" if curve.fitted else "none"
                 lines.append(f"{name}: {slope} (theorem {curve.promised:.2f})")
-            style.finish(axes, label, "slopes\n" + "\n".join(lines))
+            _style.finish(axes, label, "slopes\n" + "\n".join(lines))
             axes.title.set_fontsize(6.5)
             axes.set_xscale("log")
             _plain_ticks(axes, next(iter(panel.values())).values)

@@ -1,0 +1,1 @@
+"""What there is to run: figures, theory beside simulation, and how each is shown."""
