@@ -11,6 +11,7 @@ from jaxota.algorithms import noisy_fedavg as noisy_fedavg
 from jaxota.algorithms import scaffold as scaffold
 from jaxota.calibration import calibrate as calibrate
 from jaxota.channel import Channel as Channel
+from jaxota.errors import InputError as InputError
 from jaxota.estimate import MMSE as MMSE
 from jaxota.estimate import Identity as Identity
 from jaxota.estimate import JamesStein as JamesStein

@@ -10,6 +10,7 @@ import optax
 from jaxota import _validate
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel, Still
+from jaxota.errors import InputError
 from jaxota.estimate import PooledMMSE
 from jaxota.fading import Fading
 from jaxota.types import Plan
@@ -45,7 +46,7 @@ def experiment(
     rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
     every = _validate.whole("every", every, 1)
     if every > rounds:
-        raise ValueError(f"every must be ≤ rounds = {rounds}, got {every}")
+        raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
     calibration_trials = _validate.whole("calibration_trials", calibration_trials, 1)
     arguments = {
         "key": _validate.key("key", key),
@@ -85,14 +86,14 @@ def refuse_swept(**parts) -> None:
     for name, part in parts.items():
         for path, extra in _validate.extra_axes(part, name).items():
             if extra:
-                raise ValueError(
+                raise InputError(
                     f"{path} must be one value here, got an array; jo.sweep takes arrays"
                 )
 
 
 def _algorithm(algorithm) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(
+        raise InputError(
             f"algorithm must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
         )
     algorithm = _validate.prepared(algorithm, "algorithm")
@@ -102,18 +103,18 @@ def _algorithm(algorithm) -> Algorithm:
     ):
         value = getattr(algorithm, name)
         if not hasattr(value, method):
-            raise ValueError(
+            raise InputError(
                 f"algorithm.{name} must be one such as {like}, got {_validate.shown(value)}"
             )
     local = algorithm.local
     if not isinstance(local.optimizer, optax.GradientTransformation):
-        raise ValueError(
+        raise InputError(
             "algorithm.local.optimizer must be an optax transformation such as "
             f"optax.scale_by_adam(), got {_validate.shown(local.optimizer)}"
         )
     draws_control = local.controlled and (local.control_option == 1 or local.warm_start)
     if local.controlled and local.control_batch is not None and not draws_control:
-        raise ValueError(
+        raise InputError(
             "algorithm.local.control_batch must be None with control_option=2, "
             "which takes no gradient of its own, unless warm_start=True"
         )
@@ -122,18 +123,18 @@ def _algorithm(algorithm) -> Algorithm:
 
 def _channel(channel, task) -> Channel:
     if not isinstance(channel, Channel):
-        raise ValueError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
+        raise InputError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
     channel = _validate.prepared(channel, "channel")
     if not isinstance(channel.fading, Fading | Still):
-        raise ValueError(
+        raise InputError(
             "channel.fading must be one such as jo.rayleigh(), "
             f"got {_validate.shown(channel.fading)}"
         )
     if not isinstance(channel.gains, tuple):
         if isinstance(channel.fading, Still):
-            raise ValueError("channel.gains need channel.fading, such as jo.rayleigh()")
+            raise InputError("channel.gains need channel.fading, such as jo.rayleigh()")
         if channel.gains.shape[-1] != task.users:
-            raise ValueError(
+            raise InputError(
                 f"channel.gains must have one entry for each of {task.users} users, "
                 f"got shape {list(channel.gains.shape)}"
             )
@@ -141,7 +142,7 @@ def _channel(channel, task) -> Channel:
     if not isinstance(chosen, (tuple, jax.core.Tracer)):
         bad = np.asarray(chosen)[(np.asarray(chosen) < 1) | (np.asarray(chosen) > task.users)]
         if bad.size:
-            raise ValueError(
+            raise InputError(
                 f"channel.participants must lie in 1 … {task.users}, the users, got {bad.flat[0]}"
             )
     return channel
@@ -149,7 +150,7 @@ def _channel(channel, task) -> Channel:
 
 def _task(task):
     if not hasattr(task, "problem"):
-        raise ValueError(
+        raise InputError(
             f"task must be one of jo.tasks, such as synthetic_regression(...), "
             f"got {_validate.shown(task)}"
         )
@@ -161,7 +162,7 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
     if plan is None or not algorithm.needs_plan:
         return ()
     if not isinstance(plan, Plan):
-        raise ValueError(f"plan must be a jo.Plan, got {_validate.shown(plan)}")
+        raise InputError(f"plan must be a jo.Plan, got {_validate.shown(plan)}")
     controlled, pooled = algorithm.local.controlled, isinstance(algorithm.estimate, PooledMMSE)
     needed = ["update_energy", "model_mean", "model_var"]
     needed += ["average_mean", "average_var"] if pooled else []
@@ -172,19 +173,19 @@ def _plan(plan, algorithm: Algorithm, task, rounds: int):
         plan = plan.replace(**{name: () for name in vars(plan) if "control" in name})
     for name, value in vars(plan).items():
         if np.size(value) and not isinstance(value, jax.core.Tracer) and np.isnan(value).any():
-            raise ValueError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
+            raise InputError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
     plan = _validate.prepared(plan, "plan")
     for name in needed:
         value = getattr(plan, name)
         if isinstance(value, tuple):
-            raise ValueError(f"plan.{name} must be given for this algorithm: calibrate with it")
+            raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")
         shape = (
             (rounds, task.users)
             if name.startswith(("model", "control_m", "control_v"))
             else (rounds,)
         )
         if value.shape[-len(shape) :] != shape:
-            raise ValueError(
+            raise InputError(
                 f"plan.{name} must have shape {list(shape)} for rounds={rounds} and "
                 f"users={task.users}, got {list(value.shape)}"
             )
@@ -198,13 +199,13 @@ def _initial(initial, trials, task):
     try:
         initial = jnp.asarray(initial, "float32")
     except (TypeError, ValueError):
-        raise ValueError(f"initial must be an array, got {_validate.shown(initial)}") from None
+        raise InputError(f"initial must be an array, got {_validate.shown(initial)}") from None
     rows = len(initial) if trials is None and initial.ndim else trials
     if initial.shape != (rows, task.dim) or not rows:
-        raise ValueError(
+        raise InputError(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
             f"got {list(initial.shape)}"
         )
     if not isinstance(initial, jax.core.Tracer) and not np.isfinite(initial).all():
-        raise ValueError("initial must be finite, got NaN or inf")
+        raise InputError("initial must be finite, got NaN or inf")
     return initial

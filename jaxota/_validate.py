@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota.errors import InputError
+
 
 def prepared(part, name: str):
-    """`part` with its traced fields as arrays; ValueError at the first value not allowed."""
+    """`part` with its traced fields as arrays; InputError at the first value not allowed."""
     changes = {}
     for field in dataclasses.fields(part):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
@@ -24,14 +26,14 @@ def prepared(part, name: str):
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
-            raise ValueError(
+            raise InputError(
                 f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
                 f"got {shown(value)}"
             )
         elif not (isinstance(value, tuple) and value == ()):
             changes[field.name] = _traced(path, value, **field.metadata)
         elif field.default != ():
-            raise ValueError(f"{path} must be given, got ()")
+            raise InputError(f"{path} must be given, got ()")
     return dataclasses.replace(part, **changes)
 
 
@@ -58,7 +60,7 @@ def shown(value) -> str:
 def whole(name: str, value, at_least: int) -> int:
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise ValueError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
+        raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
     return int(value)
 
 
@@ -66,7 +68,7 @@ def seed(value) -> int:
     """A seed that a random key and NumPy both take."""
     value = whole("seed", value, 0)
     if value >= 2**32:
-        raise ValueError(f"seed must be < 2**32, got {value}")
+        raise InputError(f"seed must be < 2**32, got {value}")
     return value
 
 
@@ -82,14 +84,14 @@ def key(path: str, value, axes: int = 0):
             value = jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.ndim <= axes:
             return value
-    raise ValueError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
+    raise InputError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
 def _static(path, value, at_least=None, one_of=None, **_):
     if one_of is not None:
         if value not in one_of:
             allowed = " or ".join(map(repr, one_of))
-            raise ValueError(f"{path} must be {allowed}, got {shown(value)}")
+            raise InputError(f"{path} must be {allowed}, got {shown(value)}")
         return one_of[one_of.index(value)]
     if at_least is not None and value is not None:
         return whole(path, value, at_least)
@@ -102,10 +104,10 @@ def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     try:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError):
-        raise ValueError(f"{path} must be a number or an array, got {shown(value)}") from None
+        raise InputError(f"{path} must be a number or an array, got {shown(value)}") from None
     if not rank <= array.ndim <= rank + 1:
         shape = "a number" if rank == 0 else f"an array of {rank} axes"
-        raise ValueError(
+        raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
     if isinstance(array, jax.core.Tracer):
@@ -114,7 +116,7 @@ def _traced(path, value, rank, above, at_least, below, infinite, dtype):
         given, whole_ones = np.asarray(value, np.float64), np.asarray(array)
         if (given != whole_ones).any():
             bad = given[given != whole_ones].flat[0]
-            raise ValueError(f"{path} must be whole, got {bad:g}")
+            raise InputError(f"{path} must be whole, got {bad:g}")
         return array
     host = np.asarray(array)
     allowed, good = [], ~np.isnan(host)
@@ -128,7 +130,7 @@ def _traced(path, value, rank, above, at_least, below, infinite, dtype):
         allowed, good = [*allowed, f"< {below:g}"], good & (host < below)
     if not good.all():
         bad = host[~good].flat[0]
-        raise ValueError(f"{path} must be {' and '.join(allowed) or 'a number'}, got {bad:g}")
+        raise InputError(f"{path} must be {' and '.join(allowed) or 'a number'}, got {bad:g}")
     return array
 
 

@@ -11,15 +11,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+from jaxota.errors import InputError
+
 CACHE = "JAXOTA_CACHE"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0, 2 for bad input, 130 when interrupted."""
+    """Run the command; returns its exit code: 0, 2 for bad input, 130 when interrupted.
+
+    Any other exception is a fault of ours, and shows where it happened (exit code 1).
+    """
     try:
         arguments = _parser().parse_args(argv)
         return arguments.command(arguments)
-    except (ValueError, OSError) as error:
+    except (InputError, OSError) as error:
         print(f"jaxota: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -29,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        raise ValueError(f"{message} (see {self.prog} --help)")
+        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,12 +98,12 @@ def _run(arguments) -> int:
     name = arguments.experiment
     if name not in EXPERIMENTS | STUDIES:
         names = ", ".join(EXPERIMENTS | STUDIES)
-        raise ValueError(f"unknown experiment {name!r}: choose from {names}")
+        raise InputError(f"unknown experiment {name!r}: choose from {names}")
     prepare = _studied if name in STUDIES else _compared
     job = prepare(arguments)
     _writable(arguments.out)
     _use_cache()
-    with _progress(name, _remember_interruption()) as report:
+    with _remembering_interruption() as interrupted, _progress(name, interrupted) as report:
         caption, table, remarks, paths = job(report)
     _print(caption, table, *remarks)
     for path in paths:
@@ -135,7 +140,7 @@ def _studied(arguments):
     study = STUDIES[arguments.experiment]
     options = ("rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
     for option in _given(arguments, *options):
-        raise ValueError(f"--{option.replace('_', '-')} is not for {study.name}, which sets it")
+        raise InputError(f"--{option.replace('_', '-')} is not for {study.name}, which sets it")
 
     def job(report):
         from jaxota.experiments import comparison
@@ -169,7 +174,7 @@ def _experiment(arguments):
     task = experiment.task
     if images and not isinstance(task, Images):
         option = next(iter(images)).replace("_", "-")
-        raise ValueError(f"--{option} is for experiments on images, which {experiment.name} is not")
+        raise InputError(f"--{option} is for experiments on images, which {experiment.name} is not")
     if images:
         task = dataclasses.replace(task, **images)
     numbers = _given(arguments, "trials", "rounds")
@@ -190,7 +195,7 @@ def _writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise ValueError(
+        raise InputError(
             f"--out {folder} must be a folder that can be written: {error.strerror}"
         ) from None
 
@@ -249,7 +254,8 @@ def _progress(name: str, interrupted):
         yield report
 
 
-def _remember_interruption():
+@contextlib.contextmanager
+def _remembering_interruption():
     """Whether Ctrl-C was pressed: the exception it raises is lost inside a garbage collection."""
     pressed = []
 
@@ -257,8 +263,11 @@ def _remember_interruption():
         pressed.append(signum)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, note)
-    return lambda: bool(pressed)
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

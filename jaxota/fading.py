@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota.errors import InputError
 from jaxota.types import Array, part, traced
 
 
@@ -95,7 +96,7 @@ def rician(
 def nakagami(m, threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0) -> Fading:
     """Nakagami-m fading: m = 1 is Rayleigh. It has no correlation between rounds."""
     if np.any(np.asarray(correlation) != 0):
-        raise ValueError(f"correlation must be 0 with Nakagami fading, got {correlation!r}")
+        raise InputError(f"correlation must be 0 with Nakagami fading, got {correlation!r}")
     return Fading(Nakagami(m), threshold, control_threshold, csi_error)
 
 

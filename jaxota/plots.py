@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from jaxota import _style, stats
+from jaxota.errors import InputError
 
 
 def curves(
@@ -60,7 +61,7 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
 def partition(task, title: str = "") -> Figure:
     """How many samples of which label each user holds; users may be of unequal size."""
     if not hasattr(task, "labels"):
-        raise ValueError("task must be one of classification, whose users hold labels")
+        raise InputError("task must be one of classification, whose users hold labels")
     held = np.zeros((task.classes, task.users), int)
     for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
         held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
@@ -88,7 +89,7 @@ def _bands(histories: dict, metric: str) -> dict:
     for label, history in histories.items():
         values = getattr(history, metric, None)
         if values is None or np.ndim(values) != 2:
-            raise ValueError(
+            raise InputError(
                 f"metric must be one that {label!r} has as [trial, evaluation], got {metric!r}"
             )
         bands[label] = history.every * (1 + np.arange(values.shape[1])), stats.interval(values)

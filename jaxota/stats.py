@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 from scipy import special
 
+from jaxota.errors import InputError
+
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
@@ -48,7 +50,7 @@ def paired(values, reference, level: float = 0.95) -> Interval:
     """Mean of `values` − `reference`, trial by trial: the random numbers they share cancel."""
     values, reference = np.asarray(values, np.float64), np.asarray(reference, np.float64)
     if values.shape != reference.shape:
-        raise ValueError(
+        raise InputError(
             f"reference must have the shape of values, {values.shape}, got {reference.shape}"
         )
     both = _finite(values) & _finite(reference)

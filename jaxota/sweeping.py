@@ -5,6 +5,7 @@ import functools
 import jax
 
 from jaxota import _arguments, _validate
+from jaxota.errors import InputError
 from jaxota.simulation import run
 from jaxota.types import DIMENSIONS, History, Plan
 
@@ -66,12 +67,12 @@ def _program(options, structure, axes, values, **arguments):
 def _count(settings: dict) -> int:
     lengths = {path: len(value) for path, value in settings.items()}
     if not lengths:
-        raise ValueError(
+        raise InputError(
             "sweep needs an array in place of a number, such as "
             "jo.Channel(snr_db=jnp.arange(0.0, 20.0, 5.0))"
         )
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise ValueError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
+        raise InputError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
     return next(iter(lengths.values()))
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _files
+from jaxota.errors import InputError
 
 Array = Any  # a jax or NumPy array, or a number that becomes one on entry
 
@@ -166,7 +167,7 @@ class Plan:
             with np.load(path, allow_pickle=False) as stored:
                 return cls(**stored)
         except (OSError, ValueError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise ValueError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
+            raise InputError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
 
 
 def _moments(energy, mean, var, average_mean, average_var) -> Moments:

@@ -89,7 +89,7 @@ BAD = [
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words):
     arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.simulate(**arguments)
     assert str(caught.value).startswith(words), str(caught.value)
     assert "\n" not in str(caught.value)
@@ -112,7 +112,7 @@ def test_bad_synthetic_tasks(changes, words):
         lambda: jo.calibrate(jax.random.key(0), GOOD["algorithm"], task, 2, 2),
         lambda: jo.sweep(jax.random.key(0), GOOD["algorithm"], jo.Channel([1, 2]), task, 2, 2),
     ):
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(jo.InputError) as caught:
             call()
         assert str(caught.value).startswith(words), str(caught.value)
 

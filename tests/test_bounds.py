@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import jaxota as jo
 from jaxota import stats, theory
 from jaxota.experiments import bounds, rates, theory_plots
 from jaxota.theory.side_by_side import Beside, well_conditioned
@@ -178,9 +179,9 @@ def test_rates_are_said_shown_and_written(tmp_path):
 
 def test_bad_seeds_and_trials_are_refused():
     for run in (bounds.run_bounds, rates.run_rates):
-        with pytest.raises(ValueError, match="seed must be"):
+        with pytest.raises(jo.InputError, match="seed must be"):
             run(seed=-1)
-        with pytest.raises(ValueError, match="trials must be a whole number ≥"):
+        with pytest.raises(jo.InputError, match="trials must be a whole number ≥"):
             run(trials=0)
 
 

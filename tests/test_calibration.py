@@ -44,7 +44,7 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path):
     np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object))
     (tmp_path / "empty.npz").touch()
     for name in ("text", "other.npz", "pickled.npy", "missing.npz", "empty.npz"):
-        with pytest.raises(ValueError, match="not a plan"):
+        with pytest.raises(jo.InputError, match="not a plan"):
             jo.Plan.load(tmp_path / name)
 
 

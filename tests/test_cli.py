@@ -258,6 +258,20 @@ def test_list_and_version(capsys):
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
 
 
+def test_a_fault_of_ours_is_not_taken_for_bad_input(small, monkeypatch):
+    """A ValueError from inside shows its traceback; Ctrl-C means again what it meant before."""
+
+    def fault(*_):
+        raise ValueError("an internal fault")
+
+    monkeypatch.setattr(runner, "run", fault)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="an internal fault"):
+        small()
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert not small.out.exists()
+
+
 def test_interruption_leaves_nothing_behind(tmp_path):
     """Ctrl-C in the middle of the work: exit code 130, one line, no file."""
     out, cache = tmp_path / "out", tmp_path / "cache"

@@ -140,7 +140,7 @@ def test_a_task_of_stored_images(tmp_path, cache):
     first = np.round(255 * np.asarray(task.features[0, 0])).astype(int)
     (where,) = np.flatnonzero((images.reshape(40, -1) == first).all(1))
     assert labels[where] == task.labels[0, 0]
-    with pytest.raises(ValueError, match="users · samples must be ≤ 40"):
+    with pytest.raises(jo.InputError, match="users · samples must be ≤ 40"):
         jo.tasks.mnist(KEY, 10, 600, data_dir=folder)
 
 
@@ -161,7 +161,7 @@ def test_emnist_look_alike(tmp_path, cache, place):
         _assert_same(split, arrays)
     task = jo.tasks.emnist(KEY, 2, 5, data_dir=folder, module=jo.tasks.MLP(47, (3,)))
     assert task.classes == 47
-    with pytest.raises(ValueError, match="config must be one of balanced, byclass"):
+    with pytest.raises(jo.InputError, match="config must be one of balanced, byclass"):
         jo.tasks.emnist(KEY, config="small")
 
 
@@ -228,7 +228,7 @@ def _damage(files, fault):
 def test_damaged_files_are_one_clear_line_and_leave_nothing(tmp_path, cache, fault, words):
     files = _idx_files(_splits())
     folder = _write(tmp_path / "files", files | _damage(files, fault), packed=False)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.tasks.mnist(KEY, 2, 5, data_dir=folder)
     assert words in str(caught.value) and "\n" not in str(caught.value)
     assert str(caught.value).startswith("data_dir: ")
@@ -238,7 +238,7 @@ def test_damaged_files_are_one_clear_line_and_leave_nothing(tmp_path, cache, fau
 def test_a_missing_file_is_named(tmp_path, cache):
     folder = _write(tmp_path / "files", _idx_files(_splits()))
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(ValueError, match=r"lacks t10k-labels-idx1-ubyte beside t10k-images"):
+    with pytest.raises(jo.InputError, match=r"lacks t10k-labels-idx1-ubyte beside t10k-images"):
         jo.tasks.mnist(KEY, data_dir=folder)
     with pytest.raises(
         ValueError, match=r"data_dir must be a folder, got .*nowhere, which is none"
@@ -254,7 +254,7 @@ def test_what_only_tensorflow_reads_is_said(tmp_path, cache):
     copy = tmp_path / "tf" / "mnist" / "3.0.1" / "dataset_info.json"
     copy.write_text(copy.read_text().replace("array_record", "tfrecord"))
     if "tensorflow" not in sys.modules:
-        with pytest.raises(ValueError, match="prepared as tfrecord, which needs tensorflow"):
+        with pytest.raises(jo.InputError, match="prepared as tfrecord, which needs tensorflow"):
             jo.tasks.mnist(KEY, data_dir=tmp_path / "tf")
 
 
@@ -284,7 +284,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path, cache, monke
     folder = _write(tmp_path / "files", _idx_files(_splits()))
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match=r"can be written .*: name another with JAXOTA_CACHE"):
+    with pytest.raises(jo.InputError, match=r"can be written .*: name another with JAXOTA_CACHE"):
         storage.load("mnist", "", folder)
 
 
@@ -299,7 +299,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path, cache, monke
 )
 def test_offline_with_nothing_prepared_is_one_clear_line(cache, monkeypatch, tmp_path, name, file):
     monkeypatch.setattr(storage, "_answers", lambda url: False)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         getattr(jo.tasks, name)(KEY)
     words = str(caught.value)
     assert f"{name} is neither in {tmp_path / 'tfds'} nor can" in words and "\n" not in words
@@ -308,7 +308,7 @@ def test_offline_with_nothing_prepared_is_one_clear_line(cache, monkeypatch, tmp
 
 @pytest.mark.parametrize("partition", [jo.tasks.iid, jo.tasks.dirichlet, "iid", None])
 def test_what_is_no_partition_is_refused(partition):
-    with pytest.raises(ValueError, match=r"partition must be one such as jo\.tasks\.iid\(\)"):
+    with pytest.raises(jo.InputError, match=r"partition must be one such as jo\.tasks\.iid\(\)"):
         jo.tasks.digits(KEY, partition=partition)
 
 
@@ -374,7 +374,7 @@ def test_downloads_are_kept_apart(server, cache, monkeypatch):
 
 def test_downloads_are_verified_by_tfds(server, cache, monkeypatch):
     _publish(monkeypatch, server, "mnist", sound=False)
-    with pytest.raises(ValueError, match="mnist could not be fetched: ") as caught:
+    with pytest.raises(jo.InputError, match="mnist could not be fetched: ") as caught:
         storage.load("mnist")
     assert "\n" not in str(caught.value)
 
@@ -395,9 +395,9 @@ def test_digits_come_with_scikit_learn():
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ValueError, match=r"mnist needs .*: pip install 'jaxota\[datasets\]'"):
+    with pytest.raises(jo.InputError, match=r"mnist needs .*: pip install 'jaxota\[datasets\]'"):
         jo.tasks.mnist(KEY)
-    with pytest.raises(ValueError, match=r"digits needs scikit-learn: pip install"):
+    with pytest.raises(jo.InputError, match=r"digits needs scikit-learn: pip install"):
         jo.tasks.digits(KEY)
 
 
@@ -424,7 +424,7 @@ class TestMNIST:
             ) == (sorted(map(hash, zip(map(bytes, rows), labels.tolist(), strict=True))))
 
     def test_the_files_of_another_dataset_are_refused(self):
-        with pytest.raises(ValueError, match=r"holds mnist, not fashion_mnist"):
+        with pytest.raises(jo.InputError, match=r"holds mnist, not fashion_mnist"):
             jo.tasks.fashion_mnist(KEY, data_dir=MNIST)
 
     def test_fedavg_reaches_what_it_should(self):

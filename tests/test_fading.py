@@ -386,7 +386,7 @@ def test_correlation_reaches_the_rounds_of_a_run(task, start):
     ],
 )
 def test_bad_fading_is_one_clear_line(task, channel, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.simulate(jax.random.key(0), jo.cotaf(**LOCAL), jo.Channel(**channel), task, 2, 2)
     assert str(caught.value).startswith(words), str(caught.value)
     assert "\n" not in str(caught.value)
@@ -394,5 +394,5 @@ def test_bad_fading_is_one_clear_line(task, channel, words):
 
 def test_correlated_nakagami_is_refused():
     assert jo.nakagami(2.0, correlation=np.float32(0.0)).law.m == 2.0
-    with pytest.raises(ValueError, match="correlation must be 0 with Nakagami fading"):
+    with pytest.raises(jo.InputError, match="correlation must be 0 with Nakagami fading"):
         jo.nakagami(2.0, correlation=0.5)

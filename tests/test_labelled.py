@@ -246,7 +246,7 @@ def test_losses_of_optax(arrays, model):
     binary = loss_of(optax.sigmoid_binary_cross_entropy)
     assert np.isfinite(binary) and binary != pytest.approx(labels)
     for loss in (lambda logits, labels: 0.0, lambda logits: logits, None):
-        with pytest.raises(ValueError, match="loss must give one number a sample"):
+        with pytest.raises(jo.InputError, match="loss must give one number a sample"):
             loss_of(loss)
 
 
@@ -292,7 +292,7 @@ def test_modules_of_lists_are_as_good_as_of_tuples(arrays):
         def __call__(self, x):
             return nn.Dense(CLASSES)(x.reshape(len(x), -1) * self.weights)
 
-    with pytest.raises(ValueError, match="module must have fields that can be hashed") as caught:
+    with pytest.raises(jo.InputError, match="module must have fields that can be hashed") as caught:
         jo.tasks.classification(Held(jnp.ones(4)), *arrays)
     assert "\n" not in str(caught.value)
 
@@ -309,7 +309,7 @@ def test_modules_of_nnx_come_through_flax_bridge(arrays, model):
         def __call__(self, x):
             return self.dense(x.reshape(len(x), -1))
 
-    with pytest.raises(ValueError, match=r"flax\.nnx\.bridge\.to_linen makes one"):
+    with pytest.raises(jo.InputError, match=r"flax\.nnx\.bridge\.to_linen makes one"):
         jo.tasks.classification(Linear(nnx.Rngs(0)), *arrays)
     task = jo.tasks.classification(nnx.bridge.to_linen(Linear), *arrays)
     model = jnp.asarray(model, "float32")
@@ -353,7 +353,7 @@ class Wrong(nn.Module):
     ],
 )
 def test_bad_modules_are_one_clear_line(arrays, fault, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.tasks.classification(Wrong(fault), *arrays)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
@@ -361,7 +361,9 @@ def test_bad_modules_are_one_clear_line(arrays, fault, words):
 @pytest.mark.parametrize("shape", [(4,), (3, 8), (8, 3, 1)])
 def test_a_cnn_of_small_or_flat_images_is_one_clear_line(shape):
     x, y = np.ones((1, 3, *shape)), np.zeros((1, 3), int)
-    with pytest.raises(ValueError, match=r"2 stages need images .* of at least 4 pixels each way"):
+    with pytest.raises(
+        jo.InputError, match=r"2 stages need images .* of at least 4 pixels each way"
+    ):
         jo.tasks.classification(jo.tasks.CNN(2), (x, y), (x[0], y[0]))
 
 
@@ -391,13 +393,13 @@ TEST = X[0], Y[0]
     ],
 )
 def test_bad_data_are_one_clear_line(data, test, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), data, test)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_bad_initial_scale_is_named_on_entry(task):
-    with pytest.raises(ValueError, match=r"task.init_scale must be finite and ≥ 0, got -1"):
+    with pytest.raises(jo.InputError, match=r"task.init_scale must be finite and ≥ 0, got -1"):
         jo.simulate(
             jax.random.key(0), jo.fedavg(0.1, 1), jo.Channel(), task.replace(init_scale=-1.0), 1, 1
         )

@@ -150,7 +150,7 @@ def test_data_are_drawn_once_or_per_trial():
     ],
 )
 def test_bad_data_are_one_clear_line(features, targets, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.tasks.regression(features, targets)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -136,7 +136,7 @@ def test_samples_are_held_twice_where_asked(partition):
 )
 @each
 def test_bad_sizes_are_one_clear_line(partition, call, words):
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(jo.InputError, match=words) as caught:
         call(partition)
     assert "\n" not in str(caught.value)
 
@@ -165,5 +165,5 @@ def test_bad_sizes_are_one_clear_line(partition, call, words):
     ],
 )
 def test_bad_partitions_are_one_clear_line(call, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(jo.InputError, match=words):
         call()

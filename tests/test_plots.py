@@ -72,7 +72,7 @@ def test_all_diverged_or_one_trial_still_draw(history, tmp_path):
 
 def test_unknown_metrics_are_refused(history):
     for metric in ("accuracy", "speed"):
-        with pytest.raises(ValueError, match="metric must be one that 'one' has"):
+        with pytest.raises(jo.InputError, match="metric must be one that 'one' has"):
             plots.curves({"one": history}, metric)
 
 
@@ -92,5 +92,5 @@ def test_partition_shows_who_holds_how_much_of_which_label(users, tmp_path):
 
 
 def test_partition_needs_labels(task):
-    with pytest.raises(ValueError, match="task must be one of classification"):
+    with pytest.raises(jo.InputError, match="task must be one of classification"):
         plots.partition(task)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+import jaxota as jo
 from jaxota import stats
 
 
@@ -55,5 +56,5 @@ def test_too_few_trials_have_no_interval():
 
 
 def test_unequal_shapes_are_refused():
-    with pytest.raises(ValueError, match="reference must have the shape of values"):
+    with pytest.raises(jo.InputError, match="reference must have the shape of values"):
         stats.paired(np.ones(3), np.ones(4))

@@ -124,6 +124,6 @@ def test_results_are_labelled(task):
     ],
 )
 def test_bad_sweeps_are_one_clear_line(task, channel, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(jo.InputError) as caught:
         jo.sweep(KEY, jo.fedavg(**LOCAL), channel, task, **OPTIONS)
     assert words in str(caught.value) and "\n" not in str(caught.value)

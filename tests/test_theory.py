@@ -232,7 +232,7 @@ def test_jit_vmap_and_grad_agree_with_a_plain_call():
     ],
 )
 def test_bad_input_is_one_line(call, words):
-    with pytest.raises(ValueError, match=words) as error:
+    with pytest.raises(jo.InputError, match=words) as error:
         call()
     assert "\n" not in str(error.value)
 
@@ -425,7 +425,7 @@ def test_dissimilarity_is_a_line_above_all_points():
 
 def test_measure_says_that_it_diverged(task, start):
     run = jo.Channel(), jax.random.key(0), 60, 2
-    with pytest.raises(ValueError, match="step_size must be lower here: the runs diverged"):
+    with pytest.raises(jo.InputError, match="step_size must be lower here: the runs diverged"):
         theory.measure(task, jo.fedavg(1e3, 2), *run, initial=start[:2])
 
 
@@ -462,10 +462,10 @@ def test_noise_that_each_precoder_and_estimator_leaves():
 def test_measure_refuses_what_has_no_constants(task):
     run = jo.cotaf(1e-2, 2), jo.Channel(), jax.random.key(0), 3
     anew = jo.tasks.synthetic_regression(jax.random.key(0), 2, 4, 3, redraw=True)
-    with pytest.raises(ValueError, match=r"task\.redraw must be False"):
+    with pytest.raises(jo.InputError, match=r"task\.redraw must be False"):
         theory.measure(anew, *run)
     swept = jo.Channel(snr_db=jnp.arange(3.0))
-    with pytest.raises(ValueError, match="must be one value here"):
+    with pytest.raises(jo.InputError, match="must be one value here"):
         theory.measure(task, run[0], swept, *run[2:])
 
     @part
@@ -478,7 +478,7 @@ def test_measure_refuses_what_has_no_constants(task):
         def problem(self, trial):
             return {}
 
-    with pytest.raises(ValueError, match="task must know its optimum"):
+    with pytest.raises(jo.InputError, match="task must know its optimum"):
         theory.measure(Unknown(), *run)
 
 

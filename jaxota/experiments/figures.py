@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
+from jaxota.errors import InputError
 from jaxota.experiments import bounds, rates
 from jaxota.fading import rayleigh
 
@@ -71,13 +72,13 @@ class Images:
         if self.dataset != "digits":
             options["data_dir"] = self.data_dir
         elif self.data_dir is not None:
-            raise ValueError("data_dir must not be given for digits, which need no files")
+            raise InputError("data_dir must not be given for digits, which need no files")
         return task(key, module=self.module(classes), **options)
 
     @property
     def _known(self) -> Dataset:
         if self.dataset not in DATASETS:
-            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
         return DATASETS[self.dataset]
 
 

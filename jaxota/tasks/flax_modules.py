@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _validate
+from jaxota.errors import InputError
 
 
 @functools.cache
@@ -43,7 +44,7 @@ def hashable(module):
     try:
         hash(module)
     except TypeError as error:
-        raise ValueError(
+        raise InputError(
             "module must have fields that can be hashed, such as tuples: "
             f"{_validate.first_line(error)}"
         ) from None
@@ -88,7 +89,7 @@ def per_sample(loss, classes: int):
         if shape == labels.shape:
             return form
         reasons.append(f"it gives shape {list(shape)} for {classes + 1} samples")
-    raise ValueError(
+    raise InputError(
         "loss must give one number a sample from logits and labels, such as "
         f"optax.softmax_cross_entropy_with_integer_labels: {reasons[0]}"
     )
@@ -97,7 +98,7 @@ def per_sample(loss, classes: int):
 def classes(module, shape) -> int:
     """The number of the module's outputs, after a look at what kind of module it is."""
     if not isinstance(module, nn.Module):
-        raise ValueError(
+        raise InputError(
             "module must be a flax.linen module such as jo.tasks.CNN(classes=10) (of one of nnx, "
             f"flax.nnx.bridge.to_linen makes one), got {_validate.shown(module)}"
         )
@@ -105,30 +106,30 @@ def classes(module, shape) -> int:
     try:
         variables = _variables(module, shape)
     except Exception as error:
-        raise ValueError(
+        raise InputError(
             f"module must take a batch of samples of shape {list(shape)}: "
             f"{_validate.first_line(error)}"
         ) from None
     others = sorted(set(variables) - {"params"})
     if others:
-        raise ValueError(
+        raise InputError(
             f"module must hold nothing but parameters, which are what is averaged, got {others}: "
             "give one without batch statistics or other state"
         )
     if not jax.tree.leaves(variables):
-        raise ValueError("module must have parameters, got none")
+        raise InputError("module must have parameters, got none")
     try:
         logits = jax.eval_shape(module.apply, variables, samples)
     except flax.errors.InvalidRngError:
-        raise ValueError(
+        raise InputError(
             "module must compute the same each time, without random numbers: give one without "
             "dropout, or with deterministic=True"
         ) from None
     shape = getattr(logits, "shape", None)
     if shape is None or len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
         got = "no array" if shape is None else f"shape {list(shape)} for 3 samples"
-        raise ValueError(f"module must return logits [sample, classes ≥ 2], got {got}")
+        raise InputError(f"module must return logits [sample, classes ≥ 2], got {got}")
     types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
     if types != {"float32"}:
-        raise ValueError(f"module must have parameters and logits in float32, got {sorted(types)}")
+        raise InputError(f"module must have parameters and logits in float32, got {sorted(types)}")
     return shape[1]

@@ -10,6 +10,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from jaxota import _validate
+from jaxota.errors import InputError
 from jaxota.tasks import flax_modules
 from jaxota.types import Array, Score, part, static, traced
 
@@ -145,7 +146,7 @@ def classification(
     for user, (x, y) in enumerate(users):
         _check_labels(f"data of user {user}", y, classes)
         if x.shape[1:] != shape:
-            raise ValueError(
+            raise InputError(
                 f"data of user {user} must be of the shape {list(shape)} of the test samples, "
                 f"got {list(x.shape[1:])}"
             )
@@ -186,7 +187,7 @@ def _in_blocks(function, size: int, features, labels, weights):
 
 def _pair(name: str, data):
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(f"{name} must be a pair (features, labels), got {_validate.shown(data)}")
+        raise InputError(f"{name} must be a pair (features, labels), got {_validate.shown(data)}")
     return data
 
 
@@ -195,9 +196,9 @@ def _users(features, labels) -> list:
     try:
         features, labels = list(features), list(labels)
     except TypeError:
-        raise ValueError("data must be arrays [N, D, ...] and [N, D], or lists of them") from None
+        raise InputError("data must be arrays [N, D, ...] and [N, D], or lists of them") from None
     if len(features) != len(labels) or not features:
-        raise ValueError(
+        raise InputError(
             "data must hold features and labels of as many users, at least one, "
             f"got {len(features)} and {len(labels)}"
         )
@@ -214,16 +215,16 @@ def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
             features, labels = np.asarray(features, np.float32), np.asarray(labels)
             whole = labels.astype(np.int64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
+        raise InputError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
     if features.ndim < 2 or labels.ndim != 1 or len(labels) != len(features) or not features.size:
-        raise ValueError(
+        raise InputError(
             f"{name} must be features [D, ...] and labels [D] of D ≥ 1 samples, "
             f"got shapes {list(features.shape)} and {list(labels.shape)}"
         )
     if not np.isfinite(features).all():
-        raise ValueError(f"features of {name} must be finite, got NaN or inf")
+        raise InputError(f"features of {name} must be finite, got NaN or inf")
     if not (whole == labels).all():
-        raise ValueError(
+        raise InputError(
             f"labels of {name} must be whole numbers, got {labels[whole != labels][0]}"
         )
     return features, whole
@@ -232,6 +233,6 @@ def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
 def _check_labels(name: str, labels, classes: int) -> None:
     bad = labels[(labels < 0) | (labels >= classes)]
     if bad.size:
-        raise ValueError(
+        raise InputError(
             f"labels of {name} must lie in 0 … {classes - 1}, the module's outputs, got {bad[0]}"
         )

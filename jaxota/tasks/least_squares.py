@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota.errors import InputError
 from jaxota.types import Array, Score, part, static, traced
 
 
@@ -137,9 +138,9 @@ def regression(features, targets) -> Regression:
     """Least squares on your data: [N, D, d] and [N, D], or lists of [D_i, d] and of [D_i]."""
     features, targets = _per_user("features", features), _per_user("targets", targets)
     if not features:
-        raise ValueError("features must hold at least one user, got none")
+        raise InputError("features must hold at least one user, got none")
     if len(features) != len(targets):
-        raise ValueError(
+        raise InputError(
             f"targets must hold as many users as features, got {len(targets)} for {len(features)}"
         )
     for user, (f, t) in enumerate(zip(features, targets, strict=True)):
@@ -171,22 +172,22 @@ def _per_user(name: str, values) -> list[np.ndarray]:
     try:
         return [np.asarray(value, np.float32) for value in values]
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be an array, or a list of one array a user") from None
+        raise InputError(f"{name} must be an array, or a list of one array a user") from None
 
 
 def _check_user(user: int, features, targets, width) -> None:
     if features.ndim != 2 or features.shape[1:] != width or features.shape[1] == 0:
-        raise ValueError(
+        raise InputError(
             f"features[{user}] must have shape [samples, d], the same d ≥ 1 for all users, "
             f"got {features.shape}"
         )
     if targets.shape != features.shape[:1]:
-        raise ValueError(
+        raise InputError(
             f"targets[{user}] must have shape [{len(features)}] to match features[{user}], "
             f"got {targets.shape}"
         )
     if len(targets) == 0:
-        raise ValueError(f"features[{user}] must hold at least one sample, got none")
+        raise InputError(f"features[{user}] must hold at least one sample, got none")
     for name, values in (("features", features), ("targets", targets)):
         if not np.isfinite(values).all():
-            raise ValueError(f"{name}[{user}] must be finite, got NaN or inf")
+            raise InputError(f"{name}[{user}] must be finite, got NaN or inf")

@@ -3,6 +3,8 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from jaxota.errors import InputError
+
 
 class SoftmaxRegression(nn.Module):
     """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST."""
@@ -42,7 +44,7 @@ class CNN(nn.Module):
     def __call__(self, x):
         x = x[..., None] if x.ndim == 3 else x
         if x.ndim != 4 or min(x.shape[1:3]) < 2 ** len(self.channels):
-            raise ValueError(
+            raise InputError(
                 f"{len(self.channels)} stages need images [height, width] or [height, width, "
                 f"channel] of at least {2 ** len(self.channels)} pixels each way"
             )

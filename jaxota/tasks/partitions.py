@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxota import _validate
+from jaxota.errors import InputError
 
 Partition = Callable[..., list[np.ndarray]]  # (key, labels [sample], users, samples) → [D_i] each
 
@@ -34,7 +35,7 @@ def label_skew(share: float, replace: bool = False) -> Partition:
     anew after the last.
     """
     if not _is_number(share) or not 0 <= share <= 1:
-        raise ValueError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
+        raise InputError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
 
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples, replace)
@@ -74,7 +75,7 @@ def shards(per_user: int) -> Partition:
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples)
         if samples % per_user:
-            raise ValueError(
+            raise InputError(
                 f"samples must be a multiple of per_user = {per_user} shards, got {samples}"
             )
         chosen = rng.permutation(len(labels))[: users * samples]
@@ -96,7 +97,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
     def partition(key, labels, users: int, samples: int):
         rng, labels = _start(key, labels, users, samples)
         if at_least > samples:
-            raise ValueError(f"at_least must be ≤ samples = {samples}, the mean, got {at_least}")
+            raise InputError(f"at_least must be ≤ samples = {samples}, the mean, got {at_least}")
         spare = users * (samples - at_least)
         wanted = spare * rng.dirichlet(np.full(users, alpha))
         sizes = np.floor(wanted).astype(int)
@@ -124,7 +125,7 @@ class _Pools:
         if self.replace:
             return self.rng.choice(pool, count)
         if count > len(pool):
-            raise ValueError(
+            raise InputError(
                 f"samples must leave each user {count} of its own label, but only {len(pool)} are "
                 "left: lower share or samples, or allow replace=True"
             )
@@ -152,10 +153,10 @@ def _start(key, labels, users, samples, replace=False):
     """A generator for `key`, and the labels [sample], after a look at the sizes."""
     labels = np.asarray(labels)
     if labels.ndim != 1:
-        raise ValueError(f"labels must have shape [sample], got {list(labels.shape)}")
+        raise InputError(f"labels must have shape [sample], got {list(labels.shape)}")
     users, samples = _validate.whole("users", users, 1), _validate.whole("samples", samples, 1)
     if users * samples > len(labels) and not replace:
-        raise ValueError(
+        raise InputError(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
@@ -165,7 +166,7 @@ def _start(key, labels, users, samples, replace=False):
 
 def _check_concentration(alpha) -> None:
     if not _is_number(alpha) or not 0 < alpha < np.inf:
-        raise ValueError(f"alpha must be a finite number > 0, got {_validate.shown(alpha)}")
+        raise InputError(f"alpha must be a finite number > 0, got {_validate.shown(alpha)}")
 
 
 def _is_number(value) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxota import _arguments
 from jaxota.calibration import measure as measure_plan
 from jaxota.channel import Block, Still
+from jaxota.errors import InputError
 from jaxota.estimate import MMSE, PooledMMSE
 from jaxota.precode import Bounded, ErrorFree, Online
 from jaxota.rounds import in_chunks, one_trial
@@ -92,9 +93,9 @@ def measure(
     )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     if getattr(task, "redraw", False):
-        raise ValueError("task.redraw must be False here: constants belong to one set of data")
+        raise InputError("task.redraw must be False here: constants belong to one set of data")
     if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
-        raise ValueError(
+        raise InputError(
             "task must know its optimum, as jo.tasks.regression does: d_0 is measured from it"
         )
     samples = int(np.max(_counts(arguments["task"])))
@@ -102,7 +103,7 @@ def measure(
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
     constants = summarise(region, plan, *parts, jnp.float32(rounds))
     if not all(np.isfinite(x) for x in jax.tree.leaves(constants)):
-        raise ValueError("algorithm.local.step_size must be lower here: the runs diverged")
+        raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
     return constants
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _validate
+from jaxota.errors import InputError
 from jaxota.theory.measuring import Constants as Constants
 from jaxota.theory.measuring import measure as measure
 from jaxota.theory.measuring import noise_after as _noise_after
@@ -50,12 +51,12 @@ def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
     """
     variances = jnp.asarray(variances, "float32")
     if variances.ndim != 1 or not variances.size:
-        raise ValueError(f"variances must have shape [users heard], got {list(variances.shape)}")
+        raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
     numbers = {"noise": noise, "gain": gain, "variances": variances, "threshold": threshold}
     for name, value in numbers.items():
         least = 0.0 if name in ("noise", "variances") else np.finfo(np.float32).tiny
         if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= least):
-            raise ValueError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
+            raise InputError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
     noise, count = jnp.asarray(noise, "float32"), variances.size
     received = noise / gain / (count * threshold) ** 2
     spread = variances.mean() / count
@@ -201,7 +202,7 @@ def weighted_average(models, contraction) -> Array:
     """θ̄^R [d] of the models θ^0 … θ^R [R + 1, d]; eq. final_output."""
     models = jnp.asarray(models, "float32")
     if models.ndim != 2 or len(models) < 2:
-        raise ValueError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
+        raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
     return jnp.einsum("r,rd->d", weights(contraction, len(models) - 1), models, precision="highest")
 
 
@@ -255,14 +256,14 @@ def _log(top, bottom) -> Array:
 
 def _checked(constants: Constants, rounds):
     if not isinstance(constants, Constants):
-        raise ValueError(
+        raise InputError(
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
             f"got {_validate.shown(constants)}"
         )
     constants = _validate.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
-        raise ValueError(
+        raise InputError(
             f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
             "strongly convex tasks; give every user at least d samples of full rank"
         )
@@ -274,9 +275,9 @@ def _number(name: str, value, at_least: float) -> Array:
     try:
         array = jnp.asarray(value, "float32")
     except (TypeError, ValueError):
-        raise ValueError(
+        raise InputError(
             f"{name} must be a number or an array, got {_validate.shown(value)}"
         ) from None
     if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= at_least):
-        raise ValueError(f"{name} must be ≥ {at_least:g}, got {_validate.shown(value)}")
+        raise InputError(f"{name} must be ≥ {at_least:g}, got {_validate.shown(value)}")
     return array

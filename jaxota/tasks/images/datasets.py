@@ -3,6 +3,7 @@
 import numpy as np
 
 from jaxota import _validate
+from jaxota.errors import InputError
 from jaxota.tasks import partitions
 from jaxota.tasks.images import storage
 from jaxota.tasks.labelled import Classification, classification
@@ -64,7 +65,7 @@ def emnist(
     """
     known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
     if config not in known:
-        raise ValueError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
+        raise InputError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
     splits = storage.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
@@ -95,7 +96,7 @@ def digits(
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise ValueError("digits needs scikit-learn: pip install 'jaxota[datasets]'") from None
+        raise InputError("digits needs scikit-learn: pip install 'jaxota[datasets]'") from None
     bunch = load_digits()
     images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
     test = np.arange(len(labels)) % 5 == 4
@@ -106,7 +107,7 @@ def digits(
 def _task(key, splits, users, samples, partition, init_scale, module) -> Classification:
     train, test = splits
     if not callable(partition) or partition in vars(partitions).values():
-        raise ValueError(
+        raise InputError(
             f"partition must be one such as jo.tasks.iid(), got {_validate.shown(partition)}"
         )
     held = partition(key, train.labels, users, samples)

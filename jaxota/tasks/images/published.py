@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxota.errors import InputError
+
 _MNIST_FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -49,7 +51,7 @@ def find(folder, dataset: str, config: str = "") -> dict[str, bytes] | None:
         return _packed(folder, dataset, wanted)
     missing = [name for name in wanted if name not in found]
     if missing:
-        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)} beside {min(found)}")
+        raise InputError(f"data_dir: {folder} lacks {', '.join(missing)} beside {min(found)}")
     return found
 
 
@@ -84,7 +86,7 @@ def _packed(folder: Path, dataset: str, wanted) -> dict[str, bytes] | None:
                 name: packed.extractfile(f"cifar-10-batches-bin/{name}").read() for name in wanted
             }
     except (KeyError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise ValueError(f"data_dir: {folder / archive} is damaged ({error})") from None
+        raise InputError(f"data_dir: {folder / archive} is damaged ({error})") from None
 
 
 def _unzipped(name: str, content: bytes) -> bytes:
@@ -93,17 +95,17 @@ def _unzipped(name: str, content: bytes) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"data_dir: {name} is damaged ({error}); fetch it again") from None
+        raise InputError(f"data_dir: {name} is damaged ({error}); fetch it again") from None
 
 
 def _idx(name: str, content: bytes, axes: int) -> np.ndarray:
     """An IDX array of bytes: two zeros, type 8, the number of axes, the length of each."""
     start = 4 + 4 * axes
     if content[:4] != bytes((0, 0, 8, axes)) or len(content) < start:
-        raise ValueError(f"data_dir: {name} is not an IDX file of bytes with {axes} axes")
+        raise InputError(f"data_dir: {name} is not an IDX file of bytes with {axes} axes")
     shape = tuple(int(n) for n in np.frombuffer(content[4:start], ">u4"))
     if len(content) - start != math.prod(shape):
-        raise ValueError(
+        raise InputError(
             f"data_dir: {name} is damaged: its header promises {list(shape)}, "
             f"{math.prod(shape)} bytes, but {len(content) - start} follow; fetch it again"
         )
@@ -114,7 +116,7 @@ def _idx_pair(contents) -> tuple[np.ndarray, np.ndarray]:
     (images_name, images), (labels_name, labels) = contents
     images, labels = _idx(images_name, images, 3), _idx(labels_name, labels, 1)
     if len(images) != len(labels) or images.shape[1:] != (28, 28) or not len(labels):
-        raise ValueError(
+        raise InputError(
             f"data_dir: {images_name} must hold images of 28 × 28, and as many as {labels_name} "
             f"has labels, {len(labels)} and at least one, got {list(images.shape)}"
         )
@@ -126,7 +128,7 @@ def _cifar(contents) -> tuple[np.ndarray, np.ndarray]:
     record = 1 + 3 * 32 * 32
     for name, content in contents:
         if not content or len(content) % record:
-            raise ValueError(
+            raise InputError(
                 f"data_dir: {name} is damaged: {len(content)} bytes are not whole records of "
                 f"{record}; fetch it again"
             )

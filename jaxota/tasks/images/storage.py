@@ -20,6 +20,7 @@ import numpy as np
 import platformdirs
 
 from jaxota import _validate
+from jaxota.errors import InputError
 from jaxota.tasks.images import published
 
 DATA = "JAXOTA_DATA"  # names the folder where no data_dir is given
@@ -53,7 +54,7 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
         import PIL  # noqa: F401
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise ValueError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
+        raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
     folder, cache = _folder(data_dir), _cache()
     published = cache / "-".join(filter(None, (dataset, config, "published")))
     place = _prepared(folder, dataset, config)
@@ -86,7 +87,7 @@ def _folder(data_dir) -> Path:
     except (TypeError, OSError, RuntimeError):
         known = False
     if not known:
-        raise ValueError(f"{name} must be a folder, got {named}, which is none")
+        raise InputError(f"{name} must be a folder, got {named}, which is none")
     return folder
 
 
@@ -118,7 +119,7 @@ def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) ->
     held = {hashlib.sha256(content).hexdigest() for content in files.values()}
     for other in {"mnist", "fashion_mnist"} - {dataset}:
         if held & {info.checksum for info in tfds.builder_cls(other).url_infos.values()}:
-            raise ValueError(f"data_dir: {folder} holds {other}, not {dataset}")
+            raise InputError(f"data_dir: {folder} holds {other}, not {dataset}")
 
 
 def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tuple]) -> Path:
@@ -133,7 +134,7 @@ def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tup
         classes = builder.info.features["label"].num_classes
         for _, labels in splits.values():
             if labels.max() >= classes:
-                raise ValueError(
+                raise InputError(
                     f"data_dir: labels of {dataset} must lie in 0 … {classes - 1}, "
                     f"got {labels.max()}"
                 )
@@ -148,7 +149,7 @@ def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tup
         shutil.rmtree(draft, ignore_errors=True)
     found = _prepared(place, dataset, config)
     if found is None:
-        raise ValueError(f"{place} could not be replaced: remove it, or move it with JAXOTA_CACHE")
+        raise InputError(f"{place} could not be replaced: remove it, or move it with JAXOTA_CACHE")
     return found
 
 
@@ -157,7 +158,7 @@ def _unwritable(folder: Path):
     try:
         yield
     except OSError as error:
-        raise ValueError(
+        raise InputError(
             f"{folder} must be a folder that can be written ({error.strerror}): name another with "
             "JAXOTA_CACHE"
         ) from None
@@ -203,7 +204,7 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
         wanted = ", ".join(f"{name}.gz" for name in names)
         if dataset == "cifar10":
             wanted = "cifar-10-binary.tar.gz"
-        raise ValueError(
+        raise InputError(
             f"{dataset} is neither in {folder} nor can {first.split('/')[2]} be reached: put "
             f"{wanted} into a folder and name it with data_dir, --data-dir or {DATA}"
         )
@@ -218,7 +219,7 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
     try:
         paths = manager.download({info.filename: url for url, info in urls.items()})
     except Exception as error:  # of tfds, requests or the file system, and of many lines
-        raise ValueError(f"{dataset} could not be fetched: {_validate.first_line(error)}") from None
+        raise InputError(f"{dataset} could not be fetched: {_validate.first_line(error)}") from None
     with tempfile.TemporaryDirectory() as copies:
         for name, path in paths.items():
             shutil.copy(path, Path(copies) / name)
@@ -250,13 +251,13 @@ def _read(place: Path, stamp: int) -> tuple[Split, Split]:
         builder = tfds.builder_from_directory(place)
         return _read_split(tfds, builder, "train"), _read_split(tfds, builder, "test")
     except ImportError as error:
-        raise ValueError(
+        raise InputError(
             f"data_dir: {place} was prepared as {builder.info.file_format.value}, which needs "
             f"{error.name or 'tensorflow'} to be read: install it, or give a folder with the "
             "published files"
         ) from None
     except Exception as error:  # of tfds, protobuf or array_record, and of many lines
-        raise ValueError(
+        raise InputError(
             f"data_dir: {place} is damaged ({_validate.first_line(error)}): remove it"
         ) from None
 
