@@ -5,15 +5,16 @@ inside someone's own `jit` or `vmap` only shapes are known.
 """
 
 import dataclasses
-import functools
 import numbers
-import types
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota._canonical import canonical
 from jaxota.errors import InputError
+from jaxota.types import given
 
 
 def prepared(part, name: str):
@@ -26,27 +27,59 @@ def prepared(part, name: str):
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
-            raise InputError(
-                f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
-                f"got {shown(value)}"
-            )
-        elif not (isinstance(value, tuple) and value == ()):
+            _refuse_undeclared(path, field, value)
+        elif given(value):
             changes[field.name] = _traced(path, value, **field.metadata)
         elif field.default != ():
             raise InputError(f"{path} must be given, got ()")
     return dataclasses.replace(part, **changes)
 
 
+def _refuse_undeclared(path: str, field, value) -> None:
+    """A field that is neither traced nor static must hold a part."""
+    if isinstance(value, numbers.Number | np.ndarray | jax.Array):
+        raise InputError(
+            f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
+            "multiplies, `jo.static(...)` if it counts or chooses"
+        )
+    raise InputError(
+        f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
+        f"got {shown(value)}"
+    )
+
+
+def offers(path: str, value, protocol, like: str) -> None:
+    """Refuse a `value` that lacks what a stage must offer."""
+    mine = [*protocol.__annotations__, *vars(protocol)]
+    wanted = [name for name in mine if not name.startswith("_") or name == "__call__"]
+    missing = [name for name in wanted if not hasattr(value, name)]
+    if missing:
+        raise InputError(
+            f"{path} must be one such as {like}, got {shown(value)}, "
+            f"which lacks {', '.join(missing)}"
+        )
+
+
+def consult(part, path: str, setting) -> None:
+    """Let `part`, and every part inside it, check that it goes with the others of the `setting`."""
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            consult(value, f"{path}.{field.name}", setting)
+    if hasattr(part, "check"):
+        part.check(path, setting)
+
+
 def extra_axes(part, name: str) -> dict[str, int]:
     """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
-    if isinstance(part, tuple):
+    if not given(part):
         return {}
     extra = {}
     for field in dataclasses.fields(part):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if dataclasses.is_dataclass(value):
             extra |= extra_axes(value, path)
-        elif "rank" in field.metadata and not isinstance(value, tuple):
+        elif "rank" in field.metadata and given(value):
             extra[path] = jnp.ndim(value) - field.metadata["rank"]
     return extra
 
@@ -101,81 +134,67 @@ def _static(path, value, at_least=None, one_of=None, **_):
 def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     if dtype == "key":
         return key(path, value, axes=1)
-    try:
-        array = jnp.asarray(value, dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"{path} must be a number or an array, got {shown(value)}") from None
+    array, allowed = as_array(path, value, dtype), (above, at_least, below, infinite, dtype)
     if not rank <= array.ndim <= rank + 1:
         shape = "a number" if rank == 0 else f"an array of {rank} axes"
         raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, jax.core.Tracer) or _known.get(id(array)) == allowed:
         return array
     if dtype == "int32":
-        given, whole_ones = np.asarray(value, np.float64), np.asarray(array)
-        if (given != whole_ones).any():
-            bad = given[given != whole_ones].flat[0]
-            raise InputError(f"{path} must be whole, got {bad:g}")
-        return array
-    host = np.asarray(array)
-    allowed, good = [], ~np.isnan(host)
-    if not infinite:
-        allowed, good = ["finite"], good & np.isfinite(host)
-    if above is not None:
-        allowed, good = [*allowed, f"> {above:g}"], good & (host > above)
-    if at_least is not None:
-        allowed, good = [*allowed, f"≥ {at_least:g}"], good & (host >= at_least)
-    if below is not None:
-        allowed, good = [*allowed, f"< {below:g}"], good & (host < below)
-    if not good.all():
-        bad = host[~good].flat[0]
-        raise InputError(f"{path} must be {' and '.join(allowed) or 'a number'}, got {bad:g}")
+        _refuse_fractions(path, value, array)
+    else:
+        _refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
+    if array is value:  # made by jax, and so never to change: once is enough
+        _remember(array, allowed)
     return array
 
 
-def canonical(value):
-    """The first value seen that was built as `value` was.
-
-    An optax transformation made twice is two closures, which compare by identity and would be
-    two programs; of those that one library function made from equal arguments, one is used.
-    """
-    print_ = _fingerprint(value)
+def as_array(name: str, value, dtype="float32") -> jax.Array:
+    """`value` as an array."""
     try:
-        return _first(_Seen(print_, value))
-    except TypeError:  # something unhashable inside: identity decides
-        return value
+        return jnp.asarray(value, dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be a number or an array, got {shown(value)}") from None
 
 
-class _Seen:
-    def __init__(self, print_, value):
-        self.print_, self.value = print_, value
-
-    def __hash__(self):
-        return hash(self.print_)
-
-    def __eq__(self, other):
-        return self.print_ == other.print_
+_known: dict[int, tuple] = {}  # identity of a jax array → what it was found to keep to
 
 
-@functools.cache
-def _first(seen: _Seen):
-    return seen.value
+def _remember(array, allowed: tuple) -> None:
+    """Until the array is gone."""
+    _known[id(array)] = allowed
+    weakref.finalize(array, _known.pop, id(array), None)
 
 
-_LIBRARIES = ("optax", "jax", "functools")
+def vouch(part):
+    """`part`, whose arrays were checked where they came from: they are not looked at again."""
+    for field in dataclasses.fields(part):
+        value, rules = getattr(part, field.name), field.metadata
+        if "rank" in rules and isinstance(value, jax.Array):
+            allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
+            _remember(value, tuple(allowed))
+    return part
 
 
-def _fingerprint(value):
-    """What a value was built from; functions of other modules may read globals: themselves."""
-    if isinstance(value, tuple):
-        return (type(value), *map(_fingerprint, value))
-    if isinstance(value, dict):
-        return (dict, *((k, _fingerprint(v)) for k, v in value.items()))
-    if isinstance(value, functools.partial):
-        return (functools.partial, *map(_fingerprint, (value.func, value.args, value.keywords)))
-    if isinstance(value, types.FunctionType) and value.__module__.split(".")[0] in _LIBRARIES:
-        cells = tuple(_fingerprint(cell.cell_contents) for cell in value.__closure__ or ())
-        defaults = _fingerprint((value.__defaults__ or (), value.__kwdefaults__ or {}))
-        return (value.__code__, cells, defaults)
-    return (type(value), value)
+def _refuse_fractions(path, value, array) -> None:
+    wanted, whole_ones = np.asarray(value, np.float64), np.asarray(array)
+    if (wanted != whole_ones).any():
+        bad = wanted[wanted != whole_ones].flat[0]
+        raise InputError(f"{path} must be whole, got {bad:g}")
+
+
+def _refuse_outside(path, host: np.ndarray, above, at_least, below, infinite) -> None:
+    words, good = [], ~np.isnan(host)
+    if not infinite:
+        words, good = ["finite"], good & np.isfinite(host)
+    if above is not None:
+        words, good = [*words, f"> {above:g}"], good & (host > above)
+    if at_least is not None:
+        words, good = [*words, f"≥ {at_least:g}"], good & (host >= at_least)
+    if below is not None:
+        words, good = [*words, f"< {below:g}"], good & (host < below)
+    if not good.all():
+        bad = host[~good].flat[0]
+        raise InputError(f"{path} must be {' and '.join(words) or 'a number'}, got {bad:g}")

@@ -5,18 +5,23 @@ import jax.numpy as jnp
 
 from jaxota import _arguments
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Ideal
+from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
-from jaxota.precode import ErrorFree
+from jaxota.precode import Online
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import Plan
+from jaxota.types import Plan, given
 
 _CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
 
 
-def calibrate(key, algorithm, task, rounds: int, trials: int = 100, initial=None) -> Plan:
+def calibrate(key, algorithm, task, rounds: int, trials: int = 100, *, initial=None) -> Plan:
     """The plan that `simulate` with the same key would measure for `algorithm` on `task`.
 
+    key: a random key, that of the experiment.
+    algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
+    task: one of `jo.tasks`; the first fifth of every user's samples is used.
+    rounds: R, as many as the experiment has.
+    trials: independent runs to average over.
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
     arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
@@ -33,18 +38,20 @@ def measure(options: _arguments.Options, key, algorithm, task, initial) -> Plan:
 def observe(options: _arguments.Options, key, trials, algorithm, task, initial):
     """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
 
-    Returns the moments [trial, round, …] of the model block and, `()` if there is none, of the
-    control block, in the trials of these numbers [trial].
+    Returns the moments [trial, round, …] of the model block and, if there is one, of the control
+    block, in the trials of these numbers [trial].
     """
     key = jax.random.fold_in(key, _CALIBRATION)
-    algorithms = (Algorithm(algorithm.local, ErrorFree(), Identity()),)
+    algorithms = (noise_free(algorithm),)
 
     def reveal(r, before, info, after):
-        model = _moments(info.update, before.model[None])
-        return model, _moments(info.controls, 0.0) if algorithm.local.controlled else ()
+        held = before.model[None] + info.moved, info.controls
+        return tuple(
+            _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
+        )
 
     def trial(t):
-        start = initial if isinstance(initial, tuple) else initial[t % len(initial)]
+        start = initial[t % len(initial)] if given(initial) else initial
         problem = task.problem(t).head()
         _, seen = one_trial(
             key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal
@@ -54,13 +61,18 @@ def observe(options: _arguments.Options, key, trials, algorithm, task, initial):
     return in_chunks(trial, trials, options.chunk)
 
 
-def pool(model, control) -> Plan:
+def noise_free(algorithm: Algorithm) -> Algorithm:
+    """The same local rule, compressor and server over error-free links."""
+    return algorithm.replace(precode=Online(), estimate=Identity(), medium=Wired())
+
+
+def pool(model, *control) -> Plan:
     """The plan from the moments that `observe` returns."""
     energy, mean, var, average_mean, average_var = _pool(*model)
     plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
     if not control:
         return plan
-    energy, mean, var, average_mean, average_var = _pool(*control)
+    energy, mean, var, average_mean, average_var = _pool(*control[0])
     return plan.replace(
         control_energy=energy,
         control_mean=mean,
@@ -73,12 +85,11 @@ def pool(model, control) -> Plan:
 _program = jax.jit(measure, static_argnames="options")
 
 
-def _moments(values, origin):
-    """Of the values their energies [user]; over coordinates, mean and variance of what each user
+def _moments(energy, held):
+    """Of what users send its energy [user]; over coordinates, mean and variance of what each user
     holds [user] and of the average []."""
-    held = origin + values  # [user, d]
     average = held.mean(0)
-    return jnp.sum(values**2, -1), held.mean(-1), held.var(-1), average.mean(), average.var()
+    return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 
 
 def _pool(energy, mean, var, average_mean, average_var):

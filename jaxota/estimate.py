@@ -1,76 +1,131 @@
 """At the server: from the noisy average to an estimate of the average.
 
 An estimator sees what was received [d] (the average of the values, plus noise), the standard
-deviation √ν of that noise, the block it came from and the link. Without noise every estimator is
-the identity.
+deviation √ν of that noise, the block it came from, the link and what it remembers of the rounds
+before (`start` is what it knows before the first). Without noise every estimator is the identity.
+`needs` names what it reads of the plan, and `spread` is the prior variance s² it reckons with.
 """
 
 import jax.numpy as jnp
 
 from jaxota.channel import Block, Link
-from jaxota.types import Array, part
+from jaxota.errors import InputError
+from jaxota.types import Array, Moments, part
+
+
+def no_memory(self, dim: int):
+    """An estimator's `start`: it remembers nothing."""
+    return ()
+
+
+def _any_average(self, moments: Moments, count: Array) -> Array:
+    """The `spread` of an estimator without a prior."""
+    return jnp.float32(jnp.inf)
+
+
+def _gaussian_alone(self, path: str, setting) -> None:
+    """The `check` of an estimator whose formula is that of white Gaussian noise."""
+    name, (algorithm, channel) = type(self).__name__, setting[:2]
+    if not channel.noise.gaussian:
+        raise InputError(
+            f"{path} must be one such as jo.Identity() over {type(channel.noise).__name__} noise: "
+            f"{name} is for Gaussian noise alone"
+        )
+    if not algorithm.compress.white:
+        raise InputError(
+            f"{path} must be one such as jo.Identity() with {type(algorithm.compress).__name__}, "
+            f"which leaves no white noise: {name} is for such alone"
+        )
 
 
 @part
 class Identity:
     """What was received, as it is."""
 
-    needs_plan = False
+    needs = ()
+    start, spread = no_memory, _any_average
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
-        return block.origin + received
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+        return block.origin + received, memory
 
 
 @part
 class MMSE:
     """Conditional mean under the plan's prior, users independent; eq. MSE_Solution."""
 
-    needs_plan = True
+    needs = ("mean", "var")
+    start, check = no_memory, _gaussian_alone
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
+    def spread(self, moments: Moments, count: Array) -> Array:
+        return moments.var.mean() / count
+
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
         mean, spread = _of_average(block.moments.mean, block.moments.var, link)
-        return _conditional_mean(block.origin + received, deviation, mean, spread)
+        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
 
 
 @part
 class ReportedMMSE:
     """MMSE with the moments that users measure on their own θ_i and c_i and report, coded."""
 
-    needs_plan = False
+    needs = ()
+    start, spread, check = no_memory, _any_average, _gaussian_alone
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
-        held = block.origin[None] + block.values  # [user, d]
-        mean, spread = _of_average(held.mean(-1), held.var(-1), link)
-        return _conditional_mean(block.origin + received, deviation, mean, spread)
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+        mean, spread = _of_average(block.held.mean(-1), block.held.var(-1), link)
+        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
 
 
 @part
 class PooledMMSE:
-    """MMSE with the plan's moments of the average itself: correlation between users is kept."""
+    """MMSE with the plan's moments of the average itself: correlation between users is kept.
 
-    needs_plan = True
+    Of the covariances the plan knows their sum alone, so that users heard take the mean one: with
+    all of N users heard, s² is the average's own variance, with a single one that user's own.
+    """
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
-        mean, spread = block.moments.average_mean, block.moments.average_var
-        return _conditional_mean(block.origin + received, deviation, mean, spread)
+    needs = ("mean", "var", "average_mean", "average_var")
+    start, check = no_memory, _gaussian_alone
+
+    def spread(self, moments: Moments, count: Array) -> Array:
+        return _of_some(moments, moments.var.mean(), count)
+
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+        moments = block.moments
+        # Written as a difference: with everyone heard it is the average's own mean.
+        mean = moments.average_mean + link.mean(moments.mean) - moments.mean.mean()
+        spread = _of_some(moments, link.mean(moments.var), link.count)
+        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
 
 
 @part
 class JamesStein:
     """Positive-part shrinkage of the update (or control) to zero: no prior, no calibration."""
 
-    needs_plan = False
+    needs = ()
+    start, spread, check = no_memory, _any_average, _gaussian_alone
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link) -> Array:
+    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
         ratio = received / jnp.where(deviation > 0, deviation, 1.0)
         shrink = max(received.size - 2, 0) / jnp.sum(ratio**2)
         factor = jnp.maximum(0.0, 1.0 - shrink) if received.size > 2 else 1.0
-        return block.origin + jnp.where(deviation > 0, factor, 1.0) * received
+        return block.origin + jnp.where(deviation > 0, factor, 1.0) * received, memory
 
 
 def _of_average(means: Array, variances: Array, link: Link):
     """μ and s² of the average of independent users from their own moments [user]."""
     return link.mean(means), link.mean(variances) / link.count
+
+
+def _of_some(moments: Moments, own: Array, count: Array) -> Array:
+    """s² of the average of `count` users of mean variance `own`, any two of them correlated alike.
+
+    Σ_ij C_ij = N²·s_N² gives the mean covariance of two users, and (own + (n − 1)·C)/n is s².
+    """
+    users, whole = moments.var.size, moments.average_var
+    shared = (users * whole - moments.var.mean()) / max(users - 1, 1)
+    some = jnp.maximum((own + (count - 1.0) * shared) / count, 0.0)
+    return jnp.where((count == users) | jnp.isinf(whole), whole, some)
 
 
 def _conditional_mean(seen: Array, deviation: Array, mean: Array, spread: Array) -> Array:

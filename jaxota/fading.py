@@ -1,9 +1,10 @@
-"""Block fading: what the air does to each user's signal in a round, and who is heard after it.
+"""Block fading: what the air does to each user's signal in a round, and how users answer it.
 
 Every law draws complex gains h e^{jφ} with E[h²] = 1, fresh each round, for the model block and
-independently for the control block. Users know an estimate ĥ of theirs; those above the threshold
-invert it and transmit, the paper's section IV-D. Complex numbers are kept as pairs of real ones,
-[2, …], which every platform computes alike.
+independently for the control block, and for each of the server's antennas. Users know an estimate ĥ
+of theirs; what they make of it is the answer: by default those above a threshold invert it and
+transmit, the paper's section IV-D. Complex numbers are kept as pairs of real ones, [2, …], which
+every platform computes alike.
 """
 
 import jax
@@ -11,7 +12,55 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota.errors import InputError
-from jaxota.types import Array, part, traced
+from jaxota.types import Array, given, part, static, traced
+
+
+@part
+class Link:
+    """One block's path from the users to the server for one round.
+
+    The server is left with (1/n)·Σ gain_i·v_i over the n users heard, and with noise of deviation
+    √(sw2·E/P)/(n·floor), where E is the energy that spends the whole budget P.
+    """
+
+    heard: Array  # [user] 1 for users in S^r, else 0
+    gain: Array  # [user] what remains of a user's signal after fading and the answer to it
+    amplification: Array  # [user] power that the answer takes, (h_min/h)² for inversion
+    floor: Array  # [] h_min, what the server divides by besides n
+
+    @property
+    def count(self) -> Array:
+        """|S^r|, at least 1 so that it divides."""
+        return jnp.maximum(self.heard.sum(), 1.0)
+
+    def mean(self, values: Array) -> Array:
+        """The average over S^r of what users hold: [user, ...] → [...]."""
+        heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
+        return jnp.where(heard, values, 0.0).sum(0) / self.count
+
+
+def everyone(users: int) -> Link:
+    """The link over which all are heard, with gain one."""
+    ones = jnp.ones(users, "float32")
+    return Link(ones, ones, ones, jnp.float32(1.0))
+
+
+@part
+class Still:
+    """No fading: every gain is one."""
+
+    floors = (1.0, 1.0)
+
+    def start(self, key, users: int):
+        return ()
+
+    def links(self, keys, amplitudes: Array, memory, noise: Array):
+        link = everyone(amplitudes.size)
+        return link, link, memory
+
+    def check(self, path: str, setting) -> None:
+        if given(setting.channel.gains):
+            raise InputError("channel.gains need channel.fading, such as jo.rayleigh()")
 
 
 @part
@@ -20,12 +69,12 @@ class Rayleigh:
 
     correlation: Array = traced(0.0, at_least=0.0, below=1.0)
 
-    def start(self, key, users: int) -> Array:
-        """The scattered component before round 1 [2, block, user], stationary."""
-        return _circular(key, (2, 2, users))
+    def start(self, key, shape: tuple[int, ...]) -> Array:
+        """The scattered component before round 1 [2, *shape], stationary."""
+        return _circular(key, (2, *shape))
 
     def draw(self, key, fresh: Array, memory: Array):
-        """This round's gains [2, block, user] and what the next round remembers."""
+        """This round's gains [2, *shape], and what the next round remembers."""
         rho = self.correlation
         scatter = rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
         return scatter, scatter
@@ -52,7 +101,7 @@ class Nakagami:
 
     m: Array = traced(at_least=0.5)
 
-    def start(self, key, users: int):
+    def start(self, key, shape: tuple[int, ...]):
         return ()
 
     def draw(self, key, fresh: Array, memory):
@@ -61,43 +110,136 @@ class Nakagami:
 
 
 @part
-class Fading:
-    """A law of fading, and how users answer it: truncated inversion of what they know of it."""
+class Inversion:
+    """Users who think their gain above a floor invert it down to that floor, the others keep still.
 
-    law: Rayleigh | Rician | Nakagami
+    `threshold` is h_min of the model block, `control_threshold` ρ_min of the control block.
+    """
+
     threshold: Array = traced(0.3, above=0.0)
     control_threshold: Array = traced(0.3, above=0.0)
+
+    @property
+    def floors(self):
+        """h_min and ρ_min."""
+        return self.threshold, self.control_threshold
+
+    def __call__(self, block: int, gains: Array, estimates: Array, noise: Array) -> Link:
+        """Of h and ĥ [2, antenna, user] the server sees the real part of h/ĥ: amplitude and phase
+        that inversion missed remain. Heard is who thinks h above the floor."""
+        gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
+        power = jnp.sum(estimates**2, 0)
+        heard = power > floor**2
+        safe = jnp.where(heard, power, 1.0)
+        return Link(heard, jnp.sum(gains * estimates, 0) / safe, floor**2 / safe, floor)
+
+    def check(self, path: str, setting) -> None:
+        if setting.channel.fading.antennas > 1:
+            raise InputError(
+                f"{path} must combine {setting.channel.fading.antennas} antennas, which Inversion "
+                "does not: give one antenna, or an answer of your own"
+            )
+
+
+@part
+class Fading:
+    """A law of fading, and how users answer what they know of it.
+
+    `csi_error` is the variance of the error in what they know, `antennas` how many the server has.
+    """
+
+    law: Rayleigh | Rician | Nakagami
+    answer: Inversion = Inversion()
     csi_error: Array = traced(0.0, at_least=0.0)
+    antennas: int = static(1, at_least=1)
+
+    @property
+    def floors(self):
+        """h_min and ρ_min, by which the server divides."""
+        return self.answer.floors
 
     def start(self, key, users: int):
-        return self.law.start(key, users)
+        return self.law.start(key, (2, self.antennas, users))
 
     def draw(self, keys, amplitudes: Array, memory):
-        """True and estimated gains [2, block, user] of a round, scaled by `amplitudes` [user]."""
+        """True and estimated gains [2, block, antenna, user] of a round, scaled by `amplitudes`
+        [user], and what the law remembers."""
         k_normal, k_law = keys
-        fresh = _circular(k_normal, (4, 2, amplitudes.size))
+        fresh = _circular(k_normal, (4, 2, self.antennas, amplitudes.size))
         gains, memory = self.law.draw(k_law, fresh[:2], memory)
-        gains = amplitudes[None, None] * gains
+        gains = amplitudes[None, None, None] * gains
         return gains, gains + jnp.sqrt(self.csi_error) * fresh[2:], memory
 
+    def links(self, keys, amplitudes: Array, memory, noise: Array):
+        """Both blocks' links, and what the law remembers.
 
-def rayleigh(threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0) -> Fading:
-    """Rayleigh fading: h is heard above `threshold` with probability exp(−threshold²)."""
-    return Fading(Rayleigh(correlation), threshold, control_threshold, csi_error)
+        `noise` is d·sw2/P, the noise over the signal of one coordinate at full power.
+        """
+        gains, estimates, memory = self.draw(keys, amplitudes, memory)
+        model, control = (
+            self.answer(block, gains[:, block], estimates[:, block], noise) for block in (0, 1)
+        )
+        return model, control, memory
+
+
+def rayleigh(
+    threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0, answer=None, antennas=1
+) -> Fading:
+    """Rayleigh fading: h is heard above `threshold` with probability exp(−threshold²).
+
+    threshold: h_min of the model block: users below it keep still.
+    control_threshold: ρ_min of the control block.
+    csi_error: variance of the error in what users know of their gains.
+    correlation: of the scattered component between rounds, 0 … 1.
+    answer: what users do with their gains in place of truncated inversion.
+    antennas: how many the server has; more than one need an `answer` that combines them.
+    """
+    answer = _answer(threshold, control_threshold, answer)
+    return Fading(Rayleigh(correlation), answer, csi_error, antennas)
 
 
 def rician(
-    k_factor, threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0
+    k_factor,
+    threshold=0.3,
+    control_threshold=0.3,
+    csi_error=0.0,
+    correlation=0.0,
+    answer=None,
+    antennas=1,
 ) -> Fading:
-    """Rician fading with linear K-factor: 0 is Rayleigh, infinity is no fading."""
-    return Fading(Rician(k_factor, correlation), threshold, control_threshold, csi_error)
+    """Rician fading.
+
+    k_factor: power of the line of sight over that of the scattering: 0 is Rayleigh, infinity is no
+        fading.
+
+    The other arguments are those of `rayleigh`.
+    """
+    answer = _answer(threshold, control_threshold, answer)
+    return Fading(Rician(k_factor, correlation), answer, csi_error, antennas)
 
 
-def nakagami(m, threshold=0.3, control_threshold=0.3, csi_error=0.0, correlation=0.0) -> Fading:
-    """Nakagami-m fading: m = 1 is Rayleigh. It has no correlation between rounds."""
+def nakagami(
+    m,
+    threshold=0.3,
+    control_threshold=0.3,
+    csi_error=0.0,
+    correlation=0.0,
+    answer=None,
+    antennas=1,
+) -> Fading:
+    """Nakagami-m fading, without correlation between rounds.
+
+    m: the shape, at least 1/2: 1 is Rayleigh, more is steadier.
+
+    The other arguments are those of `rayleigh`; `correlation` must be 0.
+    """
     if np.any(np.asarray(correlation) != 0):
         raise InputError(f"correlation must be 0 with Nakagami fading, got {correlation!r}")
-    return Fading(Nakagami(m), threshold, control_threshold, csi_error)
+    return Fading(Nakagami(m), _answer(threshold, control_threshold, answer), csi_error, antennas)
+
+
+def _answer(threshold, control_threshold, answer):
+    return Inversion(threshold, control_threshold) if answer is None else answer
 
 
 def _circular(key, shape) -> Array:

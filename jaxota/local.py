@@ -1,15 +1,30 @@
 """At each user: K local steps from the broadcast model, and what they change.
 
-A local rule offers `start`, the controls before round 1, and a call, which runs one round of all
-users and returns their updates θ_i − θ̂ and, if it has any, their new controls.
+A local rule offers `start`, what the server and the users hold before round 1; a call, which runs
+one round of all users; and `remember`, what users keep of it once it is known who was heard.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxota import _minibatches
+from jaxota import _minibatches, _optimizers
+from jaxota.compress import if_heard
+from jaxota.errors import InputError
 from jaxota.types import Array, State, part, static, traced
+
+
+@part
+class Work:
+    """What the users made of a round: what is to be sent, and apart from it where they went."""
+
+    update: Array  # [user, d] what the model block carries
+    controls: Array = ()  # [user, d] what the control block carries, or ()
+    memory: Any = ()  # [user, …] what users remember, if they are heard
+    moved: Array = ()  # [user, d] θ_i − θ̂, `()` where it is what the model block carries
+    reports: dict[str, Array] | tuple = ()  # [user] coded scalars for the server
 
 
 @part
@@ -26,17 +41,30 @@ class SGD:
     optimizer: optax.GradientTransformation = static(optax.identity())
 
     controlled = False
+    remember = if_heard
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+        return self.batch or 1
+
+    @property
+    def reach(self) -> Array:
+        """How far gradients of norm 1 carry the update, Kη."""
+        return self.steps * self.step_size
 
     def start(self, key, problem, model):
+        """What the server's control is before round 1, and what users remember: nothing."""
         return (), ()
 
-    def __call__(self, k_batch, k_control, problem, state: State):
-        words = _minibatches.words(k_batch)
-
+    def __call__(self, k_batch, k_control, problem, state: State) -> Work:
         def user(i):
-            return _descend(self, words, problem, i, state.model, jnp.float32(0.0))
+            return _descend(self, k_batch, problem, i, state.model, jnp.float32(0.0))
 
-        return jax.vmap(user)(jnp.arange(problem.users)), ()  # [user, d]
+        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+
+    def check(self, path: str, setting) -> None:
+        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
 
 
 @part
@@ -44,7 +72,7 @@ class Controlled:
     """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
     `control_option=1` renews c_i with g_i at the broadcast model, over `control_batch` samples or
-    the whole local set; 2 is SCAFFOLD's cheaper c_i − ĉ + (θ̂ − θ_i)/(Kη).
+    the whole local set; 2 is SCAFFOLD's cheaper c_i − ĉ + (θ̂ − θ_i)/(Kη). Users remember their c_i.
     """
 
     step_size: Array = traced(above=0.0)
@@ -56,6 +84,12 @@ class Controlled:
     optimizer: optax.GradientTransformation = static(optax.identity())
 
     controlled = True
+    reach, remember = SGD.reach, if_heard
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+        return max(self.batch or 1, self.control_batch or 1)
 
     def start(self, key, problem, model):
         """The controls before round 1: ĉ [d] and c_i [user, d]."""
@@ -65,43 +99,61 @@ class Controlled:
         controls = self._gradients(key, problem, model)
         return controls.mean(0), controls
 
-    def __call__(self, k_batch, k_control, problem, state: State):
-        words = _minibatches.words(k_batch)
-
+    def __call__(self, k_batch, k_control, problem, state: State) -> Work:
         def user(i, control):
-            return _descend(self, words, problem, i, state.model, state.control - control)
+            return _descend(self, k_batch, problem, i, state.model, state.control - control)
 
-        updates = jax.vmap(user)(jnp.arange(problem.users), state.controls)  # [user, d]
+        updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
         if self.control_option == 1:
-            return updates, self._gradients(k_control, problem, state.model)
-        drift = -updates / (self.steps * self.step_size)
-        return updates, state.controls - state.control[None] + drift
+            controls = self._gradients(k_control, problem, state.model)
+        else:
+            drift = -updates / (self.steps * self.step_size)
+            controls = state.local - state.control[None] + drift
+        return Work(updates, controls, memory=controls)
+
+    def check(self, path: str, setting) -> None:
+        SGD.check(self, path, setting)
+        draws_control = self.control_option == 1 or self.warm_start
+        if self.control_batch is not None and not draws_control:
+            raise InputError(
+                f"{path}.control_batch must be None with control_option=2, "
+                "which takes no gradient of its own, unless warm_start=True"
+            )
 
     def _gradients(self, key, problem, model):
         """g_i(model) of every user [user, d]."""
-        words = _minibatches.words(key)
-        return jax.vmap(lambda i: _gradient(problem, words, i, i, self.control_batch, model))(
-            jnp.arange(problem.users)
-        )
+
+        def user(i):
+            return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
+
+        return jax.vmap(user)(jnp.arange(problem.users))
 
 
-def _gradient(problem, words, user, stream, batch, model):
-    """g_i(model) [d]: over `batch` samples drawn with replacement, or over the whole local set."""
+def minibatch_gradient(problem, model, user, batch: int | None, key, draw) -> Array:
+    """g_i(model) [d] of one user: over `batch` samples drawn with replacement, or over all it has.
+
+    problem: what the task gives for a trial.
+    model: [d] where the gradient is taken.
+    user: the number i of the user.
+    batch: how many samples, None for the whole local set.
+    key: of the round; user and step choose the samples by the number `draw` among its draws.
+    draw: the number of this draw: each user and step has its own.
+    """
     if batch is None:
         return problem.full_gradient(model, user)
-    return problem.gradient(
-        model, user, _minibatches.indices(words, stream, batch, problem.counts[user])
-    )
+    words = _minibatches.words(key)
+    samples = _minibatches.indices(words, draw, batch, problem.counts[user])
+    return problem.gradient(model, user, samples)
 
 
-def _descend(local, words, problem, user, model, correction):
+def _descend(local, key, problem, user, model, correction):
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
 
     def step(carry, k):
         update, memory = carry
-        stream = user * local.steps + k
-        gradient = _gradient(problem, words, user, stream, local.batch, model + update)
-        direction, memory = local.optimizer.update(gradient + correction, memory, model + update)
+        draw = user * local.steps + k
+        slope = minibatch_gradient(problem, model + update, user, local.batch, key, draw)
+        direction, memory = local.optimizer.update(slope + correction, memory, model + update)
         return (update - local.step_size * direction, memory), None
 
     carry = jnp.zeros_like(model), local.optimizer.init(model)

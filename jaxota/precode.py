@@ -1,23 +1,21 @@
 """At each user: the gain that scales a block to the power budget.
 
-Every precoder answers with the *full-power energy* P/α: the ‖Δ‖² that spends the whole budget.
-Neither α nor P is formed, since α spans more orders of magnitude than float32 can square.
+Every precoder answers with the *full-power energy* P/α: the ‖Δ‖² that spends the whole budget, one
+for all users or one for each. Neither α nor P is formed, since α spans more orders of magnitude
+than float32 can square. `needs` names what it reads of the plan.
 """
 
 import jax.numpy as jnp
 
-from jaxota.channel import Block, Channel, Ideal
-from jaxota.types import Array, part, traced
+from jaxota.channel import Block
+from jaxota.types import Array, given, part, traced
 
 
 @part
 class Offline:
     """α^r = P / max_i E‖Δ_i^r‖², the expectation from the plan; eq. precoder."""
 
-    needs_plan = True
-
-    def over(self, channel: Channel) -> Channel:
-        return channel
+    needs = ("energy",)
 
     def energy(self, block: Block) -> Array:
         return block.moments.energy
@@ -27,11 +25,10 @@ class Offline:
 class Online:
     """α^r = P / max_i ‖Δ_i^r‖², the realised maximum: the budget holds exactly, always."""
 
-    needs_plan = False
-    over = Offline.over
+    needs = ()
 
     def energy(self, block: Block) -> Array:
-        return jnp.max(jnp.sum(block.values**2, -1))
+        return jnp.max(block.energies)
 
 
 @part
@@ -40,14 +37,12 @@ class Constant:
 
     gain: Array = traced((), above=0.0)
 
-    over = Offline.over
-
     @property
-    def needs_plan(self) -> bool:
-        return isinstance(self.gain, tuple)
+    def needs(self) -> tuple[str, ...]:
+        return () if given(self.gain) else ("energy",)
 
     def energy(self, block: Block) -> Array:
-        return block.moments.peak if self.needs_plan else block.power / self.gain**2
+        return block.power / self.gain**2 if given(self.gain) else block.moments.peak
 
 
 @part
@@ -56,21 +51,7 @@ class Bounded:
 
     bound: Array = traced(above=0.0)
 
-    needs_plan = False
-    over = Offline.over
+    needs = ()
 
     def energy(self, block: Block) -> Array:
         return (block.reach * self.bound) ** 2
-
-
-@part
-class ErrorFree:
-    """Nothing goes on the air: orthogonal, noiseless links carry the average, at no power."""
-
-    needs_plan = False
-
-    def over(self, channel: Channel) -> Ideal:
-        return Ideal()
-
-    def energy(self, block: Block) -> Array:
-        return jnp.float32(jnp.inf)

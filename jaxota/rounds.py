@@ -4,50 +4,117 @@ import jax
 import jax.numpy as jnp
 
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, Channel, Link, superpose
-from jaxota.types import Array, Info, State
+from jaxota.channel import Block, Channel, superpose
+from jaxota.compress import Side
+from jaxota.fading import Link
+from jaxota.local import Work
+from jaxota.server import Aggregate
+from jaxota.types import Array, Info, Ledger, State, given
 
 
 def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, state: State):
     """One communication round of one trial: `state` → the next one, and what was seen.
 
     `keys` [7] serve the minibatches, the controls' minibatches, the noise of both blocks, and the
-    links; `moments` is the plan's row for this round, (model, control), or `()`.
+    links; `moments` is the plan's row for this round, one for each block, or `()`.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
-    local, channel = algorithm.local, algorithm.precode.over(channel)
-    update, controls = local(k_batch, k_control, problem, state)
-    link, control_link, fading = channel.links(
-        k_links, state.fading, problem.users, local.controlled
+    local, channel = algorithm.local, algorithm.medium(channel)
+    work = local(k_batch, k_control, problem, state)
+    *links, fading = channel.links(
+        k_links, state.fading, problem.users, problem.dim, local.controlled
     )
+    blocks = _blocks(algorithm, channel, work, moments, state)
+    keys = (k_noise, k_batch), (k_control_noise, k_control)
+    seen, compress, estimate, ledgers = zip(
+        *(
+            _aggregate(*each, algorithm, channel, problem, state)
+            for each in zip(keys, blocks, links, state.compress, state.estimate, strict=False)
+        ),
+        strict=True,
+    )
+    link, step = links[0], algorithm.server(seen[0], state)
+    model, server = _if_anyone(link, step, (state.model, state.server))
+    control = _if_anyone(link, seen[1].estimate, state.control) if local.controlled else ()
+    remembered = local.remember(state.local, work.memory, link.heard)
+    output = algorithm.server.output(model, server)
+    average, weight = _accumulate(state, output, problem.strong_convexity * local.reach)
+    after = State(model, control, remembered, compress, estimate, server, average, weight, fading)
+    return after, Info(_moved(work), work.controls, ledgers, output, link.heard.sum())
+
+
+def _blocks(algorithm: Algorithm, channel, work: Work, moments, state: State) -> list[Block]:
+    """What the local rule sends: the model block and, if it has controls, the control block."""
+    local, (row, *rows) = algorithm.local, moments or ((), ())
+    model = Block(
+        values=work.update,
+        held=state.model[None] + _moved(work),
+        origin=state.model,
+        power=channel.power,
+        reach=local.reach,
+        moments=row,
+        side=Side(reports=dict(work.reports)),
+    )
+    if not local.controlled:
+        return [model]
+    control = Block(
+        values=work.controls,
+        held=work.controls,
+        origin=jnp.zeros_like(state.model),
+        power=channel.control_budget,
+        reach=jnp.float32(1.0),
+        moments=rows[0],
+    )
+    return [model, control]
+
+
+def _moved(work: Work) -> Array:
+    """θ_i − θ̂ [user, d]."""
+    return work.moved if given(work.moved) else work.update
+
+
+def _aggregate(
+    keys, block: Block, link: Link, compressed, estimated, algorithm, channel, problem, state
+):
+    """One block from the users to the server; `compressed` and `estimated` are what compressor and
+    estimator remember of it.
+
+    Returns what the server holds of the block, what both remember now, and its ledger.
+    """
+    (k_noise, k_shared), compress = keys, algorithm.compress
+    noise = channel.noise_variance(problem.dim)
+    side = _exchange(k_shared, algorithm, noise, block, link, compressed, state.server)
+    values, kept = compress.encode(block.values, compressed, side)
+    sent = block.replace(values=values, energies=jnp.sum(values**2, -1), side=side)
+    energy = algorithm.precode.energy(sent)
+    received, deviation, power = superpose(k_noise, sent, energy, noise, link, channel.noise)
+    received = compress.decode(received, deviation, link, side)
+    estimate, memory = algorithm.estimate(received, deviation, sent, link, estimated)
+    truth = block.origin + link.mean(block.values)
+    error = _if_anyone(link, jnp.sum((estimate - truth) ** 2), jnp.float32(0.0))
+    return (
+        Aggregate(estimate, deviation, link, side),
+        compress.remember(compressed, kept, link.heard),
+        _if_anyone(link, memory, estimated),
+        Ledger(sent.energies, power, deviation, error),
+    )
+
+
+def _exchange(
+    key, algorithm: Algorithm, noise, block: Block, link: Link, compressed, server
+) -> Side:
+    """Before anything is sent: the users' coded reports, and the server's answer to them."""
+    reports = block.side.reports | algorithm.compress.report(block.values, compressed)
+    ratio = noise / block.power if given(noise) else jnp.float32(0.0)
+    answer = algorithm.server.answer(server, reports, ratio, link)
+    # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
+    return Side(jax.random.fold_in(key, 1), reports, answer)
+
+
+def _if_anyone(link: Link, after, before):
+    """`after`, or `before` where nobody is heard."""
     anyone = link.heard.sum() > 0
-    model_moments, control_moments = moments or ((), ())
-
-    def aggregate(key, block: Block, link: Link, before):
-        energy = algorithm.precode.energy(block)
-        noise = channel.noise_variance(problem.dim)
-        received, deviation, power = superpose(key, block, energy, noise, link)
-        estimate = algorithm.estimate(received, deviation, block, link)
-        truth = block.origin + link.mean(block.values)
-        error = jnp.sum((estimate - truth) ** 2)
-        return jnp.where(anyone, estimate, before), jnp.where(anyone, error, 0.0), power
-
-    reach = local.steps * local.step_size
-    block = Block(update, state.model, channel.power, reach, model_moments)
-    model, error, power = aggregate(k_noise, block, link, state.model)
-    control, control_error, control_power = (), (), ()
-    if local.controlled:
-        nowhere, unit = jnp.zeros_like(model), jnp.float32(1.0)
-        block = Block(controls, nowhere, channel.control_budget, unit, control_moments)
-        control, control_error, control_power = aggregate(
-            k_control_noise, block, control_link, state.control
-        )
-        controls = jnp.where(link.heard[:, None] > 0, controls, state.controls)
-
-    average, weight = _accumulate(state, model, problem.strong_convexity * reach)
-    after = State(model, control, controls, average, weight, fading)
-    heard = link.heard.sum()
-    return after, Info(update, controls, power, control_power, error, control_error, heard)
+    return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), after, before)
 
 
 def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: int, reveal):
@@ -60,12 +127,7 @@ def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: 
     # All keys of a trial from one call: threefry is most of what there is to compile.
     keys = jax.random.split(jax.random.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
-    model = problem.init(k_init) if isinstance(model, tuple) else model
-
-    def first(algorithm):
-        control, controls = algorithm.local.start(k_start, problem, model)
-        fading = algorithm.precode.over(channel).start(k_fading, problem.users)
-        return State(model, control, controls, model, jnp.float32(1.0), fading)
+    model = model if given(model) else problem.init(k_init)
 
     def step(states, xs):
         r, keys, rows = xs
@@ -76,8 +138,28 @@ def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: 
             seen.append(reveal(r, state, info, next_state))
         return tuple(after), tuple(seen)
 
-    states = tuple(map(first, algorithms))
+    states = tuple(_first(k_start, k_fading, a, channel, problem, model) for a in algorithms)
     return jax.lax.scan(step, states, (jnp.arange(1, rounds + 1), k_rounds, moments))
+
+
+def _first(k_start, k_fading, algorithm: Algorithm, channel, problem, model: Array) -> State:
+    """The state before round 1."""
+    blocks = 2 if algorithm.local.controlled else 1
+    control, memory = algorithm.local.start(k_start, problem, model)
+    compress = algorithm.compress.start(problem.users, problem.dim)
+    estimate = algorithm.estimate.start(problem.dim)
+    server = algorithm.server.start(model)
+    return State(
+        model=model,
+        control=control,
+        local=memory,
+        compress=(compress,) * blocks,
+        estimate=(estimate,) * blocks,
+        server=server,
+        average=algorithm.server.output(model, server),
+        weight=jnp.float32(1.0),
+        fading=algorithm.medium(channel).start(k_fading, problem.users),
+    )
 
 
 def _accumulate(state: State, model: Array, contraction: Array):

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxota import _arguments
+from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import History, Plan
+from jaxota.types import History, Info, Plan, given
 
 
 def simulate(
@@ -16,6 +17,7 @@ def simulate(
     task,
     rounds: int,
     trials: int,
+    *,
     plan: Plan | None = None,
     initial=None,
     every: int = 1,
@@ -24,24 +26,22 @@ def simulate(
 ) -> History:
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
 
+    key: a random key; trial t's random numbers depend on it and on t alone.
+    algorithm: one such as `jo.cobaaf(...)`.
+    channel: a `jo.Channel(...)`.
+    task: one of `jo.tasks`.
+    rounds: R, communication rounds.
+    trials: independent Monte Carlo runs.
     plan: what calibration would yield; by default it is measured, inside the same program.
     initial: [trial, d] models to start from; by default the task draws them, as calibration does:
         to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
     every: the task is scored after rounds every, 2·every, …
+    calibration_trials: runs that calibration averages over, where a plan is measured.
     user_power: also keep every user's power ratio, [trial, round, user].
     """
+    experiment = key, algorithm, channel, task, rounds, trials
     arguments, options = _arguments.experiment(
-        key,
-        algorithm,
-        channel,
-        task,
-        rounds,
-        trials,
-        plan,
-        initial,
-        every,
-        calibration_trials,
-        user_power,
+        *experiment, plan, initial, every, calibration_trials, user_power
     )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     return _program(options, **arguments)
@@ -51,7 +51,7 @@ def run(
     options: _arguments.Options, key, trials, algorithm, channel, task, plan, initial
 ) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
-    if isinstance(plan, tuple) and algorithm.needs_plan:
+    if algorithm.needs and not given(plan):
         plan = measure(options, key, algorithm, task, initial=())
     return run_all(options, key, trials, (algorithm,), channel, task, (plan,), initial)[0]
 
@@ -60,53 +60,55 @@ def run_all(
     options: _arguments.Options, key, trials, algorithms, channel, task, plans, initial
 ) -> tuple[History, ...]:
     """To be compiled: several algorithms side by side, each with its plan."""
-    every, user_power = options.every, options.user_power
-    moments = tuple(map(_rows, algorithms, plans))
+    every = options.every
+    moments = tuple(map(Algorithm.moments, algorithms, plans))
 
     def trial(t):
         problem = task.problem(t)
 
         def reveal(r, before, info, after):
-            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, after.model))
+            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, info.output))
             # r is the same in all trials, so that this stays a branch under vmap.
-            score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, after.model)
-            peak = jax.tree.map(jnp.max, (info.power, info.control_power))
-            users = (info.power, info.control_power) if user_power else ((), ())
-            return score, peak, (info.error, info.control_error), info.participants, users
+            score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, info.output)
+            return score, _seen(info, options.user_power)
 
-        start = initial if isinstance(initial, tuple) else initial[t]
+        start = initial[t] if given(initial) else initial
         return one_trial(
             key, t, algorithms, channel, problem, moments, start, options.rounds, reveal
         )
 
     states, seen = in_chunks(trial, trials, options.chunk)
-    return tuple(_history(state, *s, every) for state, s in zip(states, seen, strict=True))
+    return tuple(
+        _history(algorithm, state, score, ledger, every)
+        for algorithm, state, (score, ledger) in zip(algorithms, states, seen, strict=True)
+    )
 
 
 _program = jax.jit(run, static_argnames="options")
 
 
-def _rows(algorithm, plan):
-    """What the algorithm uses of its plan, to be scanned over rounds."""
-    if not algorithm.needs_plan:
-        return ()
-    return plan.model_moments, plan.control_moments if algorithm.local.controlled else ()
+def _seen(info: Info, user_power: bool) -> dict[str, jax.Array]:
+    """What the history keeps of a round."""
+    seen = {"participants": info.participants}
+    for block, ledger in zip(("", "control_"), info.blocks, strict=False):
+        seen |= {
+            f"{block}power": jnp.max(ledger.power),
+            f"{block}error": ledger.error,
+            f"{block}deviation": ledger.deviation,
+        }
+        if user_power:
+            seen[f"user_{block}power"] = ledger.power
+    return seen
 
 
-def _history(state, score, power, error, participants, users, every) -> History:
+def _history(algorithm, state, score, seen: dict, every: int) -> History:
     score = jax.tree.map(lambda x: x[:, every - 1 :: every], score)
     return History(
         loss=score.loss,
         gap=score.gap,
         accuracy=score.accuracy,
-        power=power[0],
-        control_power=power[1],
-        error=error[0],
-        control_error=error[1],
-        participants=participants,
-        user_power=users[0],
-        user_control_power=users[1],
-        model=state.model,
+        **seen,
+        model=jax.vmap(algorithm.server.output)(state.model, state.server),
         average=state.average,
         every=every,
     )

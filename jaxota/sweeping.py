@@ -5,6 +5,7 @@ import functools
 import jax
 
 from jaxota import _arguments, _validate
+from jaxota._chunks import trials_at_once
 from jaxota.errors import InputError
 from jaxota.simulation import run
 from jaxota.types import DIMENSIONS, History, Plan
@@ -19,6 +20,7 @@ def sweep(
     task,
     rounds: int,
     trials: int,
+    *,
     plan: Plan | None = None,
     initial=None,
     every: int = 1,
@@ -28,20 +30,12 @@ def sweep(
     """`simulate` for every setting: each traced field with one axis more than usual is swept.
 
     Several such arrays go in step, so they must be of one length. All settings share trial t's
-    random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
+    random numbers. The result has a leading axis [setting]; `settings` holds the swept values. The
+    arguments are those of `simulate`.
     """
+    experiment = key, algorithm, channel, task, rounds, trials
     arguments, options = _arguments.experiment(
-        key,
-        algorithm,
-        channel,
-        task,
-        rounds,
-        trials,
-        plan,
-        initial,
-        every,
-        calibration_trials,
-        user_power,
+        *experiment, plan, initial, every, calibration_trials, user_power
     )
     parts = {name: arguments.pop(name) for name in _PARTS}
     values, structure = jax.tree.flatten(parts)
@@ -50,7 +44,8 @@ def sweep(
         extra |= _validate.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
-    options = options._replace(chunk=_arguments.chunk(parts["algorithm"], parts["task"], count))
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count)
+    options = options._replace(chunk=chunk)
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)
     return history.replace(settings=_named(settings))

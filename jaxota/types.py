@@ -72,28 +72,44 @@ def traced(
     return dataclasses.field(default=default, metadata={"rank": rank, "dtype": dtype, **allowed})
 
 
+def given(value) -> bool:
+    """Whether a value is there: `()` is what is absent."""
+    return not (isinstance(value, tuple) and value == ())
+
+
 @part
 class State:
-    """What survives a round of one trial. Plain algorithms carry no controls: `()`."""
+    """What survives a round of one trial. What a stage does not remember is `()`."""
 
     model: Array  # [d] the broadcast model
-    control: Array  # [d] the server's control variate
-    controls: Array  # [user, d] the users' control variates
+    control: Array  # [d] the estimate of the control block, broadcast too, or ()
+    local: Any  # [user, …] what the local rule remembers
+    compress: tuple  # [user, …] what the compressor remembers of each block
+    estimate: tuple  # what the estimator remembers of each block
+    server: Any  # what the server's rule remembers
     average: Array  # [d] weighted average of the models so far, eq. final_output
     weight: Array  # [] total weight behind `average`, in units of the newest model's
-    fading: Array  # [2, block, user] the fading's scattered component, or ()
+    fading: Any  # what the fading remembers
+
+
+@part
+class Ledger:
+    """What one block cost and lost in a round."""
+
+    energy: Array  # [user] ‖·‖² of what it carries, before the gain
+    power: Array  # [user] ‖x_i‖²/P
+    deviation: Array  # [] √ν, the standard deviation of the noise on the average
+    error: Array  # [] ‖estimate − true average‖²
 
 
 @part
 class Info:
-    """What a round reveals. The control block's entries are `()` for plain algorithms."""
+    """What a round reveals."""
 
-    update: Array  # [user, d] θ_i − θ̂
-    controls: Array  # [user, d] c_i
-    power: Array  # [user] ‖x_i‖²/P of the model block
-    control_power: Array  # [user]
-    error: Array  # [] ‖estimate − true average‖²
-    control_error: Array  # []
+    moved: Array  # [user, d] θ_i − θ̂, where users went
+    controls: Array  # [user, d] c_i, what the control block carries, or ()
+    blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
+    output: Array  # [d] the model that is scored
     participants: Array  # [] number of users heard
 
 
@@ -138,21 +154,14 @@ class Plan:
     average_control_mean: Array = traced((), rank=1)
     average_control_var: Array = traced((), rank=1, at_least=0.0, infinite=True)
 
-    @property
-    def model_moments(self) -> Moments:
-        return _moments(
-            self.update_energy, self.model_mean, self.model_var, self.average_mean, self.average_var
-        )
-
-    @property
-    def control_moments(self) -> Moments:
-        return _moments(
-            self.control_energy,
-            self.control_mean,
-            self.control_var,
-            self.average_control_mean,
-            self.average_control_var,
-        )
+    def moments(self, controlled: bool) -> tuple["Moments", ...]:
+        """What it knows of each block, of the control block if the algorithm has one."""
+        model = self.update_energy, self.model_mean, self.model_var
+        model = _moments(*model, self.average_mean, self.average_var)
+        if not controlled:
+            return (model,)
+        control = self.control_energy, self.control_mean, self.control_var
+        return model, _moments(*control, self.average_control_mean, self.average_control_var)
 
     def save(self, path) -> None:
         """Write the plan to `path`, an .npz file."""
@@ -173,7 +182,7 @@ class Plan:
 def _moments(energy, mean, var, average_mean, average_var) -> Moments:
     return Moments(
         energy=energy,
-        peak=jnp.full_like(energy, jnp.max(energy)),
+        peak=jnp.full_like(energy, jnp.max(energy)) if given(energy) else (),
         mean=mean,
         var=var,
         average_mean=average_mean,
@@ -185,6 +194,7 @@ DIMENSIONS = {
     **dict.fromkeys(("loss", "gap", "accuracy"), ("trial", "evaluation")),
     **dict.fromkeys(("power", "control_power"), ("trial", "round")),
     **dict.fromkeys(("error", "control_error"), ("trial", "round")),
+    **dict.fromkeys(("deviation", "control_deviation"), ("trial", "round")),
     "participants": ("trial", "round"),
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
@@ -198,18 +208,20 @@ class History:
     A sweep puts an axis [setting] before all others, and its values into `settings`.
     """
 
-    loss: Array  # [trial, evaluation] F(θ̂), after rounds every, 2·every, …
-    gap: Array  # [trial, evaluation] F(θ̂) − F(θ*)
-    accuracy: Array  # [trial, evaluation]
-    power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
-    control_power: Array  # [trial, round] the same of the control block
-    error: Array  # [trial, round] ‖estimate − true average‖² of the model block
-    control_error: Array  # [trial, round]
-    participants: Array  # [trial, round] number of users heard
-    user_power: Array  # [trial, round, user] every user's ‖x_i‖²/P, on request
-    user_control_power: Array  # [trial, round, user]
-    model: Array  # [trial, d] the last model
-    average: Array  # [trial, d] the weighted average of all models, eq. final_output
+    loss: Array = ()  # [trial, evaluation] F(θ̂), after rounds every, 2·every, …
+    gap: Array = ()  # [trial, evaluation] F(θ̂) − F(θ*)
+    accuracy: Array = ()  # [trial, evaluation]
+    power: Array = ()  # [trial, round] max_i ‖x_i‖²/P of the model block
+    control_power: Array = ()  # [trial, round] the same of the control block
+    error: Array = ()  # [trial, round] ‖estimate − true average‖² of the model block
+    control_error: Array = ()  # [trial, round]
+    deviation: Array = ()  # [trial, round] √ν, that of the noise on the average, model block
+    control_deviation: Array = ()  # [trial, round]
+    participants: Array = ()  # [trial, round] number of users heard
+    user_power: Array = ()  # [trial, round, user] every user's ‖x_i‖²/P, on request
+    user_control_power: Array = ()  # [trial, round, user]
+    model: Array = ()  # [trial, d] the last model
+    average: Array = ()  # [trial, d] the weighted average of all models, eq. final_output
     settings: dict[str, Array] = dataclasses.field(default_factory=dict)  # [setting] of each name
     every: int = static(1)
 
@@ -224,7 +236,7 @@ class History:
         import xarray  # slow to import, needed here alone
 
         lead = ("setting",) if self.settings else ()
-        held = {k: getattr(self, k) for k in DIMENSIONS if not isinstance(getattr(self, k), tuple)}
+        held = {k: getattr(self, k) for k in DIMENSIONS if given(getattr(self, k))}
         dataset = xarray.Dataset(
             {k: (lead + DIMENSIONS[k], np.asarray(v)) for k, v in held.items()}
         )

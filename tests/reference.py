@@ -182,17 +182,25 @@ def transmit(rng, block, signals, alpha, active, fades, guesses):
 
 
 def prior(rule, block, vectors, r, active):
-    """μ = mean_S μ_i and s² = Σ_S σ_i²/|S|², from the plan or as reported; or the average's own."""
-    if rule == "pooled":
-        name = block["average"]
-        return float(block["plan"][name + "_mean"][r]), float(block["plan"][name + "_var"][r])
-    if rule == "mmse":
+    """μ = mean_S μ_i and s² = Σ_S σ_i²/|S|², from the plan or as reported.
+
+    Pooled: the average's own moments where all are heard; else s² = Σ_{i,j ∈ S} C_ij/|S|², with
+    C_ii = σ_i² and all other C_ij equal, such that Σ_ij C_ij/N² is the average's own variance.
+    """
+    if rule in ("mmse", "pooled"):
         name = block["moments"]
         means, variances = block["plan"][name + "_mean"][r], block["plan"][name + "_var"][r]
     else:
         means, variances = vectors.mean(axis=1), vectors.var(axis=1)
     mean = sum(float(means[i]) for i in active) / len(active)
-    return mean, sum(float(variances[i]) for i in active) / len(active) ** 2
+    total = sum(float(variances[i]) for i in active)
+    if rule == "pooled":
+        users, name = len(variances), block["average"]
+        mean += float(block["plan"][name + "_mean"][r]) - float(np.mean(means))
+        rest = users**2 * float(block["plan"][name + "_var"][r]) - float(np.sum(variances))
+        pairs = len(active) * (len(active) - 1)
+        total = max(0.0, total + pairs * rest / (users * (users - 1)))
+    return mean, total / len(active) ** 2
 
 
 def estimated(rule, block, noisy, nu, origin, vectors, r, active):

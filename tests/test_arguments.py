@@ -1,5 +1,9 @@
 """Bad input is one line that names the field and what is allowed."""
 
+import functools
+import gc
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +11,8 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _validate
+from jaxota import _arguments, _validate
+from jaxota._canonical import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -61,7 +66,7 @@ BAD = [
     ({"key": 0}, "key must be a random key such as jax.random.key(0)"),
     ({"key": jax.random.split(jax.random.key(0))}, "key must be a random key"),
     ({"task": jo.tasks.synthetic_regression(0)}, "task.key must be a random key"),
-    ({"initial": "x"}, "initial must be an array"),
+    ({"initial": "x"}, "initial must be a number or an array"),
     ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
     ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),
     ({"initial": np.full((2, 6), np.nan)}, "initial must be finite"),
@@ -82,7 +87,29 @@ BAD = [
         "plan.average_mean must be given for this algorithm",
     ),
     ({"algorithm": jo.baaf(**LOCAL), "plan": {}}, "plan must be a jo.Plan"),
+    (_plan(2, 4, update_energy="much"), "plan.update_energy must be a number or an array"),
+    (_plan(2, 4, model_mean=[["a"]]), "plan.model_mean must be a number or an array"),
     ({"task": np.ones((2, 3))}, "task must be one of jo.tasks"),
+    (_local(optimizer=optax.sgd(1.0)), "algorithm.local.optimizer must not point against the"),
+    (_local(optimizer=optax.adam(1e-3)), "algorithm.local.optimizer must not point against the"),
+    (_local(server=optax.scale_by_adam()), "algorithm.server must point downhill"),
+    (_local(server=optax.identity()), "algorithm.server must point downhill"),
+    (_local(server=3), "algorithm.server must be declared"),
+    (_local(server=jo.MMSE()), "algorithm.server must be one such as jo.Adopt(), or an optax"),
+    (_local(compress=jo.Online()), "algorithm.compress must be one such as jo.Uncompressed()"),
+    ({"channel": jo.Channel(noise=jo.Online())}, "channel.noise must be one such as jo.Gaussian()"),
+    (
+        {"channel": jo.Channel(fading=jo.rayleigh(answer=jo.Gaussian()))},
+        "channel.fading.answer must be one such as jo.Inversion()",
+    ),
+    (
+        {"channel": jo.Channel(fading=jo.Fading(jo.Online()))},
+        "channel.fading.law must be one such as that of jo.rayleigh()",
+    ),
+    (
+        {"channel": jo.Channel(fading=jo.rayleigh(antennas=2))},
+        "channel.fading.answer must combine 2 antennas",
+    ),
 ]
 
 
@@ -122,14 +149,15 @@ def test_a_plan_that_is_not_needed_is_ignored(task):
     key = jax.random.key(0)
     plan = jo.calibrate(key, jo.cobaaf(**LOCAL), task, 2, 3)
     plain = plan.replace(control_energy=(), control_mean=(), control_var=())
-    runs = [jo.simulate(key, jo.baaf(**LOCAL), jo.Channel(), task, 2, 2, p) for p in (plan, plain)]
+    run = functools.partial(jo.simulate, key, jo.baaf(**LOCAL), jo.Channel(), task, 2, 2)
+    runs = [run(plan=p) for p in (plan, plain)]
     np.testing.assert_array_equal(runs[0].model, runs[1].model)
     jo.simulate(key, jo.fedavg(**LOCAL), jo.Channel(), task, 2, 2, plan=_plan(9, 9)["plan"])
 
 
 def test_canonical_tells_transformations_apart():
     def same(first, second):
-        return _validate.canonical(first) is _validate.canonical(second)
+        return canonical(first) is canonical(second)
 
     assert same(optax.identity(), optax.identity())
     assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))
@@ -140,3 +168,79 @@ def test_canonical_tells_transformations_apart():
     assert not same(optax.trace(0.9), optax.trace(0.9, nesterov=True))
     array = jnp.ones(3)
     assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides
+
+
+def test_canonical_bears_closures_that_hold_themselves():
+    def make(factor):
+        def update(updates, state, params=None):
+            return jax.tree.map(lambda u: factor * u, updates), (state, update)
+
+        update.__module__ = "optax.of_ones_own"
+        return optax.GradientTransformation(optax.identity().init, update)
+
+    one, again, other = make(1.0), make(1.0), make(2.0)
+    assert canonical(one) is canonical(again)
+    assert canonical(one) is not canonical(other)
+
+
+def test_canonical_does_not_keep_everything():
+    """Transformations that are gone from use are gone from memory."""
+    for number in range(400):
+        canonical(optax.scale(float(number)))
+    gc.collect()
+    kept = [x for x in gc.get_objects() if isinstance(x, types.FunctionType)]
+    held = [f for f in kept if f.__qualname__ == "scale.<locals>.update_fn"]
+    assert 0 < len(held) < 400
+
+
+def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
+    """A transformation of one vector alone; weight decay and momentum point along the gradient."""
+    mask = optax.scale(jnp.linspace(0.5, 1.0, task.dim))
+    for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
+        _arguments._setting(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task)
+    for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
+        algorithm = jo.cotaf(**LOCAL).replace(server=server)
+        setting = _arguments._setting(algorithm, jo.Channel(), task)
+        assert isinstance(setting.algorithm.server, jo.Optimizer)
+
+
+@jo.part
+class Shrink:
+    """An estimator whose author forgot to declare its field."""
+
+    factor: float
+
+    needs = ()
+    start = jo.no_memory
+
+    def __call__(self, received, deviation, block, link, memory):
+        return block.origin + self.factor * received, memory
+
+
+def test_an_undeclared_number_gets_a_helpful_line(task):
+    algorithm = jo.cotaf(**LOCAL, estimate=Shrink(0.5))
+    with pytest.raises(jo.InputError, match=r"factor: float = jo.traced\(...\)` in its class"):
+        jo.simulate(jax.random.key(0), algorithm, jo.Channel(), task, 1, 1)
+
+
+def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
+    """Jax arrays never change: what was checked stays checked, until it is replaced."""
+    looked, original = [], _validate._refuse_outside
+
+    def counted(path, host, *rest):
+        looked.append(path)
+        original(path, host, *rest)
+
+    monkeypatch.setattr(_validate, "_refuse_outside", counted)
+    task = jo.tasks.regression(*arrays)
+    run = functools.partial(_arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
+    for _ in range(2):
+        run(jo.Channel(), task, 1, 1)
+    assert not [path for path in looked if path.startswith("task")]
+    bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
+    with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
+        run(jo.Channel(), bad, 1, 1)
+    known = len(_validate._known)
+    del task, bad
+    gc.collect()
+    assert len(_validate._known) < known

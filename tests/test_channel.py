@@ -7,8 +7,18 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
+from jaxota.channel import Block, superpose
+from jaxota.fading import everyone
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
+
+
+def _block(values):
+    """A block of `values` [user, d] with a budget of 1."""
+    one = jnp.float32(1.0)
+    return Block(
+        values, values, jnp.zeros(values.shape[1]), one, one, (), energies=(values**2).sum(1)
+    )
 
 
 def _noise_variance(snr_db, power, snr_per, dim):
@@ -42,10 +52,8 @@ def test_equivalent_noise_of_the_offline_precoder_follows_the_plan(task):
 
 def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task):
     """The estimate minus the truth, standardised: moments of N(0, 1), no correlation."""
-    from jaxota.channel import Block, Channel, everyone, superpose
-
-    channel, count = Channel(snr_db=jnp.float32(0.0)), 4000
-    block = Block(jnp.zeros((3, 2)), jnp.zeros(2), jnp.float32(1.0), jnp.float32(1.0), ())
+    channel, count = jo.Channel(snr_db=jnp.float32(0.0)), 4000
+    block = _block(jnp.zeros((3, 2)))
     keys = jax.random.split(jax.random.key(0), (count, 2))
     noise = jax.vmap(
         jax.vmap(
@@ -121,3 +129,43 @@ def test_extreme_energies_neither_overflow_nor_vanish(task, start):
             if energy == 0.0:
                 assert (history.error == 0).all()
                 assert (np.asarray(history.power) == np.inf).all()
+
+
+def test_an_energy_for_each_user_weights_the_average():
+    """x_i = √(P/E_i) v_i: the server holds Σ√α_i v_i/Σ√α_i over those heard, noise sw2/(Σ√α_i)²."""
+    values = jax.random.normal(jax.random.key(0), (4, 3))
+    energy, noise, floor = jnp.array([0.5, 2.0, 8.0, 0.1]), jnp.float32(0.7), 0.6
+    heard = jnp.array([1.0, 1.0, 1.0, 0.0])
+    link = everyone(4).replace(heard=heard, floor=jnp.float32(floor))
+    keys = jax.random.split(jax.random.key(1), 4000)
+    block = _block(values)
+    received, deviation, power = jax.vmap(lambda k: superpose(k, block, energy, noise, link))(keys)
+    roots = np.sqrt(1 / np.asarray(energy))[:3]
+    mean = roots @ np.asarray(values)[:3] / roots.sum()
+    assert_within(received, mean)
+    expected = 0.7 / (roots.sum() * floor) ** 2
+    assert_within((np.asarray(received) - mean) ** 2, expected)
+    np.testing.assert_allclose(deviation, np.sqrt(expected), rtol=1e-5)
+    np.testing.assert_allclose(power[0], heard * (values**2).sum(1) / energy, rtol=1e-5)
+    equal, common = (
+        superpose(keys[0], block, e, noise, link) for e in (jnp.full(4, 2.0), jnp.float32(2.0))
+    )
+    for one, other in zip(equal, common, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    silent = superpose(keys[0], block, energy, noise, link.replace(heard=jnp.zeros(4)))
+    assert all(np.isfinite(x).all() for x in silent)
+
+
+def test_the_history_holds_the_noise_deviation(task):
+    """√ν of each block: the error of the identity is ν·d in the mean, ν = sw2/(|S|²·α·h_min²)."""
+    algorithm = jo.cobaaf(**LOCAL, precode=jo.Constant(1.3), estimate=jo.Identity())
+    fading = jo.rayleigh(threshold=0.5, control_threshold=0.7)
+    channel = jo.Channel(snr_db=4.0, fading=fading, control_power=2.0)
+    history = jo.simulate(jax.random.key(0), algorithm, channel, task, rounds=4, trials=300)
+    heard = np.maximum(np.asarray(history.participants), 1)
+    for deviation, floor in ((history.deviation, 0.5), (history.control_deviation, 0.7)):
+        expected = np.sqrt(10**-0.4) / (heard * 1.3 * floor)
+        np.testing.assert_allclose(deviation, expected, rtol=1e-4)
+    np.testing.assert_array_equal(history.to_xarray().deviation, history.deviation)
+    free = jo.simulate(jax.random.key(0), jo.fedavg(**LOCAL), channel, task, rounds=4, trials=2)
+    assert (np.asarray(free.deviation) == 0).all() and free.control_deviation == ()

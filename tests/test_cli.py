@@ -15,7 +15,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import cli
+from jaxota import _chunks, cli
 from jaxota.experiments import bounds, figures, rates, runner
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -86,7 +86,7 @@ def test_numbers_are_those_of_simulate(small):
 def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
     small()
     whole = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(runner, "IN_FLIGHT", 3 * 20)
+    monkeypatch.setattr(_chunks, "IN_FLIGHT", 3 * 20)
     small()
     pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)

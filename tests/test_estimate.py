@@ -7,7 +7,8 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.channel import Block, Channel, everyone, superpose
+from jaxota.channel import Block, Channel, superpose
+from jaxota.fading import everyone
 from jaxota.types import Moments
 
 USERS, DIM, COUNT = 5, 7, 4000
@@ -15,7 +16,15 @@ USERS, DIM, COUNT = 5, 7, 4000
 
 def _block(values, moments=(), origin=None):
     origin = jnp.zeros(values.shape[-1]) if origin is None else origin
-    return Block(values, origin, jnp.float32(1.0), jnp.float32(1.0), moments)
+    one, energies = jnp.float32(1.0), (values**2).sum(-1)
+    return Block(values, origin[None] + values, origin, one, one, moments, energies=energies)
+
+
+def _estimate(estimator, received, deviation, block, link):
+    """What an estimator without memory makes of it."""
+    estimate, memory = estimator(received, deviation, block, link, estimator.start(received.size))
+    assert memory == ()
+    return estimate
 
 
 def _moments(mean, var, average_mean=(), average_var=()):
@@ -39,7 +48,7 @@ def test_mean_squared_error_is_proposition_1(estimator, snr_db, scale):
         block, link = _block(held - origin[None], moments, origin), everyone(USERS)
         noise = channel.noise_variance(DIM)
         received, deviation, _ = superpose(k_noise, block, energy, noise, link)
-        estimate = estimator(received, deviation, block, link)
+        estimate = _estimate(estimator, received, deviation, block, link)
         return jnp.mean((estimate - held.mean(0)) ** 2)
 
     errors = jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
@@ -55,8 +64,8 @@ def test_reported_moments_are_those_of_the_users():
     held = np.asarray(values) + 2.0
     moments = _moments(jnp.asarray(held.mean(1)), jnp.asarray(held.var(1)))
     link, deviation = everyone(USERS), jnp.float32(0.5)
-    reported = jo.ReportedMMSE()(received, deviation, _block(values, (), origin), link)
-    planned = jo.MMSE()(received, deviation, _block(values, moments, origin), link)
+    reported = _estimate(jo.ReportedMMSE(), received, deviation, _block(values, (), origin), link)
+    planned = _estimate(jo.MMSE(), received, deviation, _block(values, moments, origin), link)
     np.testing.assert_allclose(reported, planned, rtol=1e-5)
 
 
@@ -70,7 +79,7 @@ def test_without_noise_every_estimator_is_the_identity(estimator, spread):
     moments = _moments(zero, spread, zero[0], spread[0])
     received = jax.random.normal(jax.random.key(0), (DIM,))
     block = _block(jnp.zeros((USERS, DIM)), moments)
-    estimate = estimator(received, jnp.float32(0.0), block, everyone(USERS))
+    estimate = _estimate(estimator, received, jnp.float32(0.0), block, everyone(USERS))
     np.testing.assert_array_equal(estimate, received)
 
 
@@ -82,7 +91,9 @@ def test_limits_of_the_prior(estimator):
     for spread, expected in ((jnp.inf, np.arange(7.0)), (0.0, np.full(7, 3.0))):
         moments = _moments(three, jnp.full(USERS, spread), three[0], jnp.float32(spread))
         block = _block(jnp.zeros((USERS, DIM)), moments)
-        np.testing.assert_array_equal(estimator(received, deviation, block, link), expected)
+        np.testing.assert_array_equal(
+            _estimate(estimator, received, deviation, block, link), expected
+        )
 
 
 def _james_stein_errors(truth, deviation):
@@ -91,7 +102,7 @@ def _james_stein_errors(truth, deviation):
 
     def error(key):
         received = truth + deviation * jax.random.normal(key, truth.shape)
-        estimate = jo.JamesStein()(received, deviation, block, link)
+        estimate = _estimate(jo.JamesStein(), received, deviation, block, link)
         return jnp.sum((estimate - truth) ** 2), jnp.sum((received - truth) ** 2)
 
     return map(np.asarray, jax.vmap(error)(keys))
@@ -109,13 +120,70 @@ def test_james_stein_is_never_worse_than_the_identity(size):
 def test_james_stein_formula():
     received, deviation = jnp.array([1.0, -2.0, 2.0]), jnp.float32(np.sqrt(4.5))
     block, link = _block(jnp.zeros((USERS, 3)), (), jnp.full(3, 10.0)), everyone(USERS)
-    estimate = jo.JamesStein()(received, deviation, block, link)
+    estimate = _estimate(jo.JamesStein(), received, deviation, block, link)
     np.testing.assert_allclose(estimate, 10 + 0.5 * received, rtol=1e-6)  # 1 − (3−2)·4.5/9
-    flat = jo.JamesStein()(received, jnp.float32(100.0), block, link)
+    flat = _estimate(jo.JamesStein(), received, jnp.float32(100.0), block, link)
     np.testing.assert_array_equal(flat, jnp.full(3, 10.0))  # the positive part
-    nothing = jo.JamesStein()(jnp.zeros(3), deviation, block, link)
+    nothing = _estimate(jo.JamesStein(), jnp.zeros(3), deviation, block, link)
     np.testing.assert_array_equal(nothing, jnp.full(3, 10.0))
     block = _block(jnp.zeros((USERS, 2)))  # two coordinates are not shrunk
     np.testing.assert_array_equal(
-        jo.JamesStein()(received[:2], deviation, block, link), received[:2]
+        _estimate(jo.JamesStein(), received[:2], deviation, block, link), received[:2]
     )
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, USERS])
+def test_pooled_moments_honour_who_is_heard(count):
+    """Users with one covariance between any two: the error over each S is that of its own s².
+
+    With the average of all users' variance in its place it would be far larger.
+    """
+    mean = jnp.linspace(-4.0, 2.0, USERS)
+    own, shared, noise = 1.5, 0.9, jnp.float32(0.4)
+    whole = (own + (USERS - 1) * shared) / USERS
+    moments = _moments(mean, jnp.full(USERS, own), mean.mean(), jnp.float32(whole))
+    heard = jnp.float32(jnp.arange(USERS) < count)
+    link = everyone(USERS).replace(heard=heard)
+
+    def squared_error(key):
+        k_common, k_users, k_noise = jax.random.split(key, 3)
+        common = np.sqrt(shared) * jax.random.normal(k_common, (1, DIM))
+        held = mean[:, None] + common
+        held += np.sqrt(own - shared) * jax.random.normal(k_users, (USERS, DIM))
+        block = _block(held, moments)
+        received, deviation, _ = superpose(k_noise, block, jnp.float32(1.0), noise, link)
+        estimate = _estimate(jo.PooledMMSE(), received, deviation, block, link)
+        return jnp.mean((estimate - link.mean(held)) ** 2)
+
+    errors = jax.jit(jax.vmap(squared_error))(jax.random.split(jax.random.key(0), COUNT))
+    spread, nu = (own + (count - 1) * shared) / count, 0.4 / count**2
+    assert_within(errors, nu * spread / (spread + nu))
+
+
+def test_pooled_is_close_to_mmse_with_few_of_many_users():
+    """2 of 20 users, on the way of BAAF itself: paired errors of the two estimators."""
+    task = jo.tasks.synthetic_regression(jax.random.key(0), users=20, samples=100, dim=10)
+    run = {}
+    for estimate in (jo.MMSE(), jo.PooledMMSE()):
+        algorithm = jo.baaf(1e-2, 10, 10, precode=jo.Online(), estimate=estimate)
+        channel = jo.Channel(snr_db=0.0, participants=2)
+        run[estimate] = jo.simulate(
+            jax.random.key(1), algorithm, channel, task, 10, 100, calibration_trials=20
+        )
+    independent, pooled = (np.asarray(h.error).mean(1) for h in run.values())
+    difference = pooled - 1.2 * independent  # without regard to who is heard: 3.3 times
+    assert difference.mean() < -4 * difference.std(ddof=1) / np.sqrt(len(difference))
+
+
+def test_estimators_for_gaussian_noise_refuse_others(task):
+    @jo.part
+    class Laplace:
+        gaussian = False
+
+        def draw(self, key, shape):
+            return jax.random.laplace(key, shape) / np.sqrt(2)
+
+    channel = jo.Channel(noise=Laplace())
+    for estimate in (jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE(), jo.JamesStein()):
+        with pytest.raises(jo.InputError, match=r"jo.Identity\(\) over Laplace noise"):
+            jo.simulate(jax.random.key(0), jo.baaf(1e-2, 2, estimate=estimate), channel, task, 1, 1)

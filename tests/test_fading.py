@@ -27,7 +27,7 @@ each_law = pytest.mark.parametrize("fading", LAWS.values(), ids=LAWS)
 
 
 def _draws(fading, users, rounds=1, seed=0, amplitudes=None):
-    """True and estimated gains [round, block, user] of consecutive rounds."""
+    """True and estimated gains [round, block, user] at the antenna, of consecutive rounds."""
     k_start, k_rounds = jax.random.split(jax.random.key(seed))
     amplitudes = jnp.ones(users) if amplitudes is None else jnp.asarray(amplitudes)
     fading = jax.tree.map(jnp.float32, fading)
@@ -38,7 +38,9 @@ def _draws(fading, users, rounds=1, seed=0, amplitudes=None):
 
     keys = jax.random.split(k_rounds, (rounds, 2))
     pairs = jax.lax.scan(step, fading.start(k_start, users), keys)[1]
-    return (np.asarray(x[:, 0], complex) + 1j * np.asarray(x[:, 1]) for x in pairs)
+    return (
+        np.asarray(x[:, 0], complex)[:, :, 0] + 1j * np.asarray(x[:, 1])[:, :, 0] for x in pairs
+    )
 
 
 def _survival(name):
@@ -242,12 +244,16 @@ TWIN = {
 }
 
 
-@pytest.mark.parametrize("name", TWIN)
-@pytest.mark.parametrize("algorithm", ["COTAF", "BAAF", "COBAAF"])
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [(name, algorithm) for name in TWIN for algorithm in ("COTAF", "BAAF", "COBAAF")]
+    + [("participants", "COBAAF, pooled")],
+)
 def test_twin_with_complex_arithmetic_agrees(arrays, task, start, name, algorithm):
     """Means over 300 trials of gaps, errors, powers and participants, within 4 standard errors."""
     make, fading, options = TWIN[name]
-    controlled, estimate = algorithm == "COBAAF", "identity" if algorithm == "COTAF" else "mmse"
+    controlled = algorithm.startswith("COBAAF")
+    estimate = {"COTAF": "identity", "COBAAF, pooled": "pooled"}.get(algorithm, "mmse")
     local = LOCAL | {"controlled": controlled}
     plan = reference.calibrate(
         np.random.default_rng(2), *arrays, local=local, rounds=6, trials=20, initial=start[:20]
@@ -267,7 +273,12 @@ def test_twin_with_complex_arithmetic_agrees(arrays, task, start, name, algorith
     )
     channel = jo.Channel(snr_db=5.0, **({"fading": make(**fading)} if make else {}), **options)
     ours = _run(
-        {"COTAF": jo.cotaf, "BAAF": jo.baaf, "COBAAF": jo.cobaaf}[algorithm](**LOCAL),
+        {
+            "COTAF": jo.cotaf(**LOCAL),
+            "BAAF": jo.baaf(**LOCAL),
+            "COBAAF": jo.cobaaf(**LOCAL),
+            "COBAAF, pooled": jo.cobaaf(**LOCAL, estimate=jo.PooledMMSE()),
+        }[algorithm],
         channel,
         task,
         start,
@@ -357,12 +368,15 @@ def test_correlation_reaches_the_rounds_of_a_run(task, start):
     [
         (
             {"fading": jo.rayleigh(threshold=-0.1)},
-            "channel.fading.threshold must be finite and > 0",
+            "channel.fading.answer.threshold must be finite and > 0",
         ),
-        ({"fading": jo.rayleigh(threshold=0.0)}, "channel.fading.threshold must be finite and > 0"),
+        (
+            {"fading": jo.rayleigh(threshold=0.0)},
+            "channel.fading.answer.threshold must be finite and > 0",
+        ),
         (
             {"fading": jo.rayleigh(control_threshold=np.nan)},
-            "channel.fading.control_threshold must be finite and > 0",
+            "channel.fading.answer.control_threshold must be finite and > 0",
         ),
         ({"fading": jo.rician(-1.0)}, "channel.fading.law.k_factor must be ≥ 0, got -1"),
         ({"fading": jo.nakagami(0.2)}, "channel.fading.law.m must be finite and ≥ 0.5, got 0.2"),

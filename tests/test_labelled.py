@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import jaxota as jo
-from jaxota import _arguments
+from jaxota import _arguments, _chunks
 from jaxota.simulation import _program
 from jaxota.tasks import flax_modules, labelled
 
@@ -188,7 +188,7 @@ def test_memory_in_flight_is_bounded_by_its_estimate():
         )
         compiled = _program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
-    estimate = _arguments.MEMORY / _arguments.chunk(algorithm, task)
+    estimate = _chunks.MEMORY / _chunks.trials_at_once([algorithm], task)
     per_trial = (needed[1] - needed[0]) / 2
     assert estimate / 20 < per_trial < estimate
 

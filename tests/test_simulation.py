@@ -12,6 +12,7 @@ from agree import assert_equal
 
 import jaxota as jo
 from jaxota import _arguments
+from jaxota._chunks import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 run = functools.partial(jo.simulate, jax.random.key(0), rounds=4, calibration_trials=8)
@@ -105,7 +106,7 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
     many = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     few = run(algorithm, jo.Channel(), task, trials=2, plan=plan, initial=start[:2])
     assert_equal(few, jax.tree.map(lambda x: x[:2], many), task, start[:2])
-    monkeypatch.setattr(_arguments, "chunk", lambda *_: 3)
+    monkeypatch.setattr(_arguments, "trials_at_once", lambda *_: 3)
     chunked = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     assert_equal(chunked, many, task, start[:7])
 
@@ -113,9 +114,10 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
 def test_memory_in_flight_is_bounded(task):
     """The number of trials at once falls with the size of the model and of the batch."""
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
-    few, many = (_arguments.chunk(jo.cotaf(1e-2, 1, b), big) for b in (1, 1000))
-    assert 1 <= many < few < _arguments.chunk(jo.cotaf(1e-2, 1, 1), task)
-    assert _arguments.chunk(jo.cotaf(1e-2, 1, 1), big, settings=10) <= few // 10 + 1
+    few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
+    assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
+    assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, settings=10) <= few // 10 + 1
+    assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
 
 
 def test_a_plan_of_the_same_key_is_what_simulate_measures(task):

@@ -8,10 +8,10 @@ import pytest
 
 import jaxota as jo
 from jaxota.fading import Nakagami, Rayleigh
-from jaxota.precode import ErrorFree
 
 ALIKE = {
-    "precoders": [jo.Offline(), jo.Online(), ErrorFree()],
+    "precoders": [jo.Offline(), jo.Online()],
+    "mediums": [jo.Air(), jo.Wired()],
     "estimators": [
         jo.Identity(),
         jo.MMSE(),

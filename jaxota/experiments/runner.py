@@ -10,14 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _arguments, _validate
-from jaxota.calibration import observe, pool
+from jaxota._chunks import trials_at_once, trials_between_reports
+from jaxota.calibration import noise_free, observe, pool
 from jaxota.experiments.figures import Experiment
 from jaxota.simulation import run_all
 from jaxota.types import History
-
-# What may run between two signs of progress: users of all trials and settings, and products.
-IN_FLIGHT = 4000
-PRODUCTS = 2e10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,19 +52,21 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     arguments, options = entered[0]
     kinds = _kinds([each["channel"] for each, _ in entered[:settings]])
     algorithms = tuple(each["algorithm"] for each, _ in entered[::settings])
-    options = options._replace(chunk=max(1, min(o.chunk for _, o in entered) // len(entered)))
+    chunk = trials_at_once(algorithms, arguments["task"], settings)
+    options = options._replace(chunk=chunk)
     common = {"key": k_trials, "task": arguments["task"]}
     rules = _rules(algorithms)
-    planned = {r: a for r, a in zip(rules, algorithms, strict=True) if a.needs_plan}
+    planned = {r: a for r, a in zip(rules, algorithms, strict=True) if a.needs}
     calibration = {"algorithms": tuple(planned.values()), **common}
 
     report("compiling")
     start = time.perf_counter()
-    few = _piece(calibration, rounds, options.calibration_trials)
+    size = arguments["task"], 1, rounds, options.calibration_trials
+    few = trials_between_reports(calibration["algorithms"], *size)
     lowered = _observe_all.lower(options, trials=jnp.arange(few), **calibration)
     observe, plans = lowered.compile(), jax.eval_shape(_pooled, lowered.out_info)
     common |= {"algorithms": algorithms}
-    size = _piece(common, rounds, trials, settings)
+    size = trials_between_reports(algorithms, arguments["task"], settings, rounds, trials)
     plans = _by_rule(planned, plans, rules)
     programs = [
         _run_settings.lower(options, kind, trials=jnp.arange(size), plans=plans, **common).compile()
@@ -96,17 +95,6 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     }
     histories = _by_label(experiment, kinds, joined)
     return Results(experiment, seed, histories, adrift, ready - start, end - ready)
-
-
-def _piece(arguments: dict, rounds: int, trials: int, settings: int = 1) -> int:
-    """How many trials to run at a time: pieces of one size, none of which takes long."""
-    task = arguments["task"]
-    local = [algorithm.local for algorithm in arguments["algorithms"]]
-    samples = sum(rule.steps * (rule.batch or 1) for rule in local) or 1
-    users = task.users * settings
-    products = users * samples * task.dim * rounds
-    pieces = -(-trials // max(1, int(min(IN_FLIGHT // users, PRODUCTS // products))))
-    return -(-trials // pieces)
 
 
 def _in_pieces(program, trials: int, size: int, axis: int, report):
@@ -175,10 +163,10 @@ def _by_label(experiment: Experiment, kinds: list, joined: list) -> dict:
 
 
 def _rules(algorithms) -> tuple[int, ...]:
-    """A number for each algorithm's local rule: equal rules share one calibration."""
+    """A number for each algorithm without its noise: equal ones share one calibration."""
     rules = []
     for algorithm in algorithms:
-        leaves, structure = jax.tree.flatten(algorithm.local)
+        leaves, structure = jax.tree.flatten(noise_free(algorithm))
         rules.append((structure, *map(float, leaves)))
     distinct = list(dict.fromkeys(rules))
     return tuple(map(distinct.index, rules))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.types import Array, Score, part, static, traced
 
@@ -150,7 +151,8 @@ def regression(features, targets) -> Regression:
     padded_targets = np.zeros((len(counts), counts.max()), np.float32)
     for user, (f, t) in enumerate(zip(features, targets, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
-    return Regression(*map(jnp.asarray, (padded_features, padded_targets, counts)))
+    arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
+    return _validate.vouch(Regression(*arrays))
 
 
 def synthetic_regression(
