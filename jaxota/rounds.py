@@ -35,17 +35,17 @@ def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, st
     reach = local.steps * local.step_size
     block = Block(update, state.model, channel.power, reach, model_moments)
     model, error, power = aggregate(k_noise, block, link, state.model)
-    control, control_error, control_power = (), (), ()
+    control, kept, control_error, control_power = (), (), (), ()
     if local.controlled:
         nowhere, unit = jnp.zeros_like(model), jnp.float32(1.0)
         block = Block(controls, nowhere, channel.control_budget, unit, control_moments)
         control, control_error, control_power = aggregate(
             k_control_noise, block, control_link, state.control
         )
-        controls = jnp.where(link.heard[:, None] > 0, controls, state.controls)
+        kept = jnp.where(link.heard[:, None] > 0, controls, state.controls)
 
     average, weight = _accumulate(state, model, problem.strong_convexity * reach)
-    after = State(model, control, controls, average, weight, fading)
+    after = State(model, control, kept, average, weight, fading)
     heard = link.heard.sum()
     return after, Info(update, controls, power, control_power, error, control_error, heard)
 

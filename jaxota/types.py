@@ -89,7 +89,7 @@ class Info:
     """What a round reveals. The control block's entries are `()` for plain algorithms."""
 
     update: Array  # [user, d] θ_i − θ̂
-    controls: Array  # [user, d] c_i
+    controls: Array  # [user, d] c_i as computed this round, also of users that are not heard
     power: Array  # [user] ‖x_i‖²/P of the model block
     control_power: Array  # [user]
     error: Array  # [] ‖estimate − true average‖²
