@@ -19,7 +19,7 @@ TRIALS = 6
 
 def _constants(shape):
     ones = np.ones(shape, np.float32)
-    numbers = dict(zip(vars(theory.Constants(*[1.0] * 14)), [1.0] * 18, strict=True))
+    numbers = {f.name: 1.0 for f in dataclasses.fields(theory.Constants) if f.default != ()}
     numbers |= {"smoothness": 1.5, "initial_distance": 50.0, "users": 8.0, "steps": 4.0}
     return theory.Constants(**{k: v * ones for k, v in numbers.items()})
 
@@ -32,6 +32,7 @@ def result():
         shape = bounds.DRAWS, len(case.rounds)
         constants, every = _constants(shape), np.float32(case.rounds)
         bound = jax.vmap(jax.vmap(case.theorem), (0, None))(constants, every)
+        constants = constants.replace(step_size=bound.step_size, rounds=bound.rounds)
         spread = np.random.default_rng(0).uniform(0.9, 1.1, (*shape, TRIALS))
         gap = 0.1 * np.asarray(bound.total)[..., None] * spread
         if case is bounds.CASES[-1]:
@@ -88,7 +89,12 @@ def test_rows_and_dataset_hold_every_draw_and_r(result):
     terms = sum(float(table[0][name]) for name in theory.TERMS)
     assert terms == pytest.approx(float(table[0]["bound"]), rel=1e-4)
     assert sum(row["violated"] == "True" for row in table) == 1
+    head = [name for name in head if name.startswith("condition_")]
+    bound = next(iter(result.found.values()))[1].bound
+    assert head == [f"condition_{name}" for name in bound.conditions]
+    assert all((row["applies"] == "True") == all(row[k] == "True" for k in head) for row in table)
     data = result.dataset()
+    assert set(head) | {"constant_step_size", "constant_rounds"} <= set(data)
     last = bounds.CASES[-1]
     there = data.sel(algorithm=last.label, rounds=last.rounds[-1])
     assert there.gap.shape == (bounds.DRAWS, TRIALS) and there.violated.sum() == 1
@@ -113,7 +119,12 @@ def test_figure_shows_bounds_conditions_and_shares(result, tmp_path):
 def test_conditions_in_words(result):
     bound = theory.theorem_1(_constants(()), 1.0)
     loud = theory.theorem_1(_constants(()).replace(gradient_variance=1e9), 1e4)
-    for found, words in ((bound, "not met: R ≥"), (loud, "not met: step size, logarithm 0")):
+    far = theory.theorem_1(_constants(()).replace(step_size=0.01, rounds=10.0), 1e4)
+    for found, words in (
+        (bound, "not met: R ≥"),
+        (loud, "not met: step size, logarithm 0"),
+        (far, "not met: constants of another step size, constants of far fewer rounds"),
+    ):
         assert bounds._conditions(jax.tree.map(lambda x: x[None, None], found), 0, 0).startswith(
             words
         )

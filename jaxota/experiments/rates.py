@@ -240,9 +240,8 @@ def _over_settings(options, key, trials, algorithms, channels, task):
 def _noise_terms(theorem, users: int, heard, model_noise, control_noise) -> np.ndarray:
     """The theorem's noise terms [point], up to a constant and without their logarithm."""
     one = np.ones(len(heard), np.float32)
-    constants = theory.Constants(
-        **{field.name: one for field in dataclasses.fields(theory.Constants)}
-    ).replace(
+    names = [f.name for f in dataclasses.fields(theory.Constants) if f.default != ()]
+    constants = theory.Constants(**dict.fromkeys(names, one)).replace(
         initial_distance=1e30 * one,  # so that no logarithm is cut off at 0
         users=users * one,
         participants=heard,
