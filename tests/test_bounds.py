@@ -2,16 +2,19 @@
 
 import csv
 import dataclasses
+import functools
 import io
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 
 import jaxota as jo
-from jaxota import stats, theory
+from jaxota import _arguments, stats, theory
 from jaxota.experiments import bounds, rates, theory_plots
+from jaxota.theory.measuring import summarise, visit
 from jaxota.theory.side_by_side import Beside, well_conditioned
 
 TRIALS = 6
@@ -194,6 +197,77 @@ def test_bad_seeds_and_trials_are_refused():
             run(seed=-1)
         with pytest.raises(jo.InputError, match="trials must be a whole number ≥"):
             run(trials=0)
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """What `run_rates` runs by default: arguments of its `_floors`, one for each call."""
+    calls = []
+
+    def floors(*call):
+        calls.append(call)
+        *_, algorithms, snr_db, _, _ = call
+        ones = np.ones((rates.DRAWS, len(snr_db))), np.ones(len(snr_db))
+        return dict.fromkeys(algorithms, ones)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rates, "_floors", floors)
+        rates.run_rates()
+    return calls
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def _regions(options, key, trials, algorithm, channel, task):
+    """Constants, and max_r max_i E‖Δ_i‖², of each data draw and channel [draw, setting]."""
+
+    def one(task, channel):
+        run = key, trials, algorithm, channel, task, (), ()
+        region, plan = visit(options, task.features.shape[1], *run)
+        constants = summarise(region, plan, algorithm, channel, task, jnp.float32(options.rounds))
+        return constants, region.energy.mean(0).max()
+
+    over_channels = jax.vmap(one, (None, 0))
+    return jax.vmap(over_channels, (0, None))(task, channel)
+
+
+@pytest.mark.parametrize("number", range(len(rates.SWEPT_USERS) + 1))
+def test_rates_are_measured_within_the_conditions(swept, number):
+    """On the very draws and trials of the default seed: step size, R, logarithm, M, E‖Δ_i‖²."""
+    seed, trials, users, algorithms, snr_db, heard, rounds = swept[number]
+    task, key = well_conditioned(seed, rates.DRAWS, users=users), jax.random.key(seed)
+    many = jnp.asarray(heard) if heard else ()
+    channel = jo.Channel(jnp.float32(snr_db), jnp.ones(len(snr_db)), participants=many)
+    if users != rates.USERS:  # where steps are closest to their limit, and where noise is greatest
+        algorithms = {name: algorithms[name] for name in ("BAAF", "COBAAF, identity")}
+    for algorithm in algorithms.values():
+        run = key, algorithm, channel, task, rounds, trials
+        arguments, options = _arguments.experiment(*run, calibration_trials=20)
+        del arguments["plan"], arguments["initial"]
+        constants, energy = _regions(options, **arguments)
+        local = algorithm.local
+        theorem = theory.theorem_2 if local.controlled else theory.theorem_1
+        theorem = theory.theorem_3 if heard else theorem
+        ask = functools.partial(theorem, rounds=float(rounds), step_size=local.step_size)
+        bound = jax.vmap(jax.vmap(ask))(constants)
+        assert bound.applies.shape == (rates.DRAWS, len(snr_db)) and bound.applies.all()
+        np.testing.assert_allclose(constants.gradient_bound, rates.M**2, rtol=1e-5)
+        assert (energy <= (local.steps * local.step_size * rates.M) ** 2).all()
+        assert not heard or constants.participants.tolist() == [list(heard)] * rates.DRAWS
+
+
+def test_the_floor_of_mmse_is_mostly_bias():
+    """Finding of `rates`: the average over trials of BAAF's last models at 10 dB has most of the
+    gap that the channel adds; full gradients, so that the ideal channel's models are all one."""
+    algorithm = rates._algorithms(rates.REACH)["BAAF"]
+    channel = jo.Channel(jnp.float32([rates.SNR_DB, jnp.inf]))
+    tasks, trials = well_conditioned(0, rates.DRAWS, users=rates.USERS), 50
+    for draw in range(rates.DRAWS):
+        task = jax.tree.map(lambda x, k=draw: x[k], tasks)
+        run = jax.random.key(0), algorithm, channel, task, rates.ROUNDS, trials
+        history = jo.sweep(*run, calibration_trials=20)
+        gap, ideal = history.gap[:, :, -1].mean(-1)
+        of_average = task.problem(0).score(history.model[0].mean(0)).gap
+        assert of_average - ideal > 0.6 * (gap - ideal)
 
 
 def test_well_conditioned_data_are():
