@@ -2,16 +2,19 @@
 
 import csv
 import dataclasses
+import functools
 import io
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 
 import jaxota as jo
-from jaxota import stats, theory
+from jaxota import _arguments, stats, theory
 from jaxota.experiments import bounds, rates, theory_plots
+from jaxota.theory.measuring import summarise, visit
 from jaxota.theory.side_by_side import Beside, well_conditioned
 
 TRIALS = 6
@@ -19,7 +22,7 @@ TRIALS = 6
 
 def _constants(shape):
     ones = np.ones(shape, np.float32)
-    numbers = dict(zip(vars(theory.Constants(*[1.0] * 14)), [1.0] * 18, strict=True))
+    numbers = {f.name: 1.0 for f in dataclasses.fields(theory.Constants) if f.default != ()}
     numbers |= {"smoothness": 1.5, "initial_distance": 50.0, "users": 8.0, "steps": 4.0}
     return theory.Constants(**{k: v * ones for k, v in numbers.items()})
 
@@ -32,6 +35,7 @@ def result():
         shape = bounds.DRAWS, len(case.rounds)
         constants, every = _constants(shape), np.float32(case.rounds)
         bound = jax.vmap(jax.vmap(case.theorem), (0, None))(constants, every)
+        constants = constants.replace(step_size=bound.step_size, rounds=bound.rounds)
         spread = np.random.default_rng(0).uniform(0.9, 1.1, (*shape, TRIALS))
         gap = 0.1 * np.asarray(bound.total)[..., None] * spread
         if case is bounds.CASES[-1]:
@@ -88,7 +92,12 @@ def test_rows_and_dataset_hold_every_draw_and_r(result):
     terms = sum(float(table[0][name]) for name in theory.TERMS)
     assert terms == pytest.approx(float(table[0]["bound"]), rel=1e-4)
     assert sum(row["violated"] == "True" for row in table) == 1
+    head = [name for name in head if name.startswith("condition_")]
+    bound = next(iter(result.found.values()))[1].bound
+    assert head == [f"condition_{name}" for name in bound.conditions]
+    assert all((row["applies"] == "True") == all(row[k] == "True" for k in head) for row in table)
     data = result.dataset()
+    assert set(head) | {"constant_step_size", "constant_rounds"} <= set(data)
     last = bounds.CASES[-1]
     there = data.sel(algorithm=last.label, rounds=last.rounds[-1])
     assert there.gap.shape == (bounds.DRAWS, TRIALS) and there.violated.sum() == 1
@@ -113,7 +122,12 @@ def test_figure_shows_bounds_conditions_and_shares(result, tmp_path):
 def test_conditions_in_words(result):
     bound = theory.theorem_1(_constants(()), 1.0)
     loud = theory.theorem_1(_constants(()).replace(gradient_variance=1e9), 1e4)
-    for found, words in ((bound, "not met: R ≥"), (loud, "not met: step size, logarithm 0")):
+    far = theory.theorem_1(_constants(()).replace(step_size=0.01, rounds=10.0), 1e4)
+    for found, words in (
+        (bound, "not met: R ≥"),
+        (loud, "not met: step size, logarithm 0"),
+        (far, "not met: constants of another step size, constants of far fewer rounds"),
+    ):
         assert bounds._conditions(jax.tree.map(lambda x: x[None, None], found), 0, 0).startswith(
             words
         )
@@ -183,6 +197,77 @@ def test_bad_seeds_and_trials_are_refused():
             run(seed=-1)
         with pytest.raises(jo.InputError, match="trials must be a whole number ≥"):
             run(trials=0)
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """What `run_rates` runs by default: arguments of its `_floors`, one for each call."""
+    calls = []
+
+    def floors(*call):
+        calls.append(call)
+        *_, algorithms, snr_db, _, _ = call
+        ones = np.ones((rates.DRAWS, len(snr_db))), np.ones(len(snr_db))
+        return dict.fromkeys(algorithms, ones)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rates, "_floors", floors)
+        rates.run_rates()
+    return calls
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def _regions(options, key, trials, algorithm, channel, task):
+    """Constants, and max_r max_i E‖Δ_i‖², of each data draw and channel [draw, setting]."""
+
+    def one(task, channel):
+        run = key, trials, algorithm, channel, task, (), ()
+        region, plan = visit(options, task.features.shape[1], *run)
+        constants = summarise(region, plan, algorithm, channel, task, jnp.float32(options.rounds))
+        return constants, region.energy.mean(0).max()
+
+    over_channels = jax.vmap(one, (None, 0))
+    return jax.vmap(over_channels, (0, None))(task, channel)
+
+
+@pytest.mark.parametrize("number", range(len(rates.SWEPT_USERS) + 1))
+def test_rates_are_measured_within_the_conditions(swept, number):
+    """On the very draws and trials of the default seed: step size, R, logarithm, M, E‖Δ_i‖²."""
+    seed, trials, users, algorithms, snr_db, heard, rounds = swept[number]
+    task, key = well_conditioned(seed, rates.DRAWS, users=users), jax.random.key(seed)
+    many = jnp.asarray(heard) if heard else ()
+    channel = jo.Channel(jnp.float32(snr_db), jnp.ones(len(snr_db)), participants=many)
+    if users != rates.USERS:  # where steps are closest to their limit, and where noise is greatest
+        algorithms = {name: algorithms[name] for name in ("BAAF", "COBAAF, identity")}
+    for algorithm in algorithms.values():
+        run = key, algorithm, channel, task, rounds, trials
+        arguments, options = _arguments.experiment(*run, calibration_trials=20)
+        del arguments["plan"], arguments["initial"]
+        constants, energy = _regions(options, **arguments)
+        local = algorithm.local
+        theorem = theory.theorem_2 if local.controlled else theory.theorem_1
+        theorem = theory.theorem_3 if heard else theorem
+        ask = functools.partial(theorem, rounds=float(rounds), step_size=local.step_size)
+        bound = jax.vmap(jax.vmap(ask))(constants)
+        assert bound.applies.shape == (rates.DRAWS, len(snr_db)) and bound.applies.all()
+        np.testing.assert_allclose(constants.gradient_bound, rates.M**2, rtol=1e-5)
+        assert (energy <= (local.steps * local.step_size * rates.M) ** 2).all()
+        assert not heard or constants.participants.tolist() == [list(heard)] * rates.DRAWS
+
+
+def test_the_floor_of_mmse_is_mostly_bias():
+    """Finding of `rates`: the average over trials of BAAF's last models at 10 dB has most of the
+    gap that the channel adds; full gradients, so that the ideal channel's models are all one."""
+    algorithm = rates._algorithms(rates.REACH)["BAAF"]
+    channel = jo.Channel(jnp.float32([rates.SNR_DB, jnp.inf]))
+    tasks, trials = well_conditioned(0, rates.DRAWS, users=rates.USERS), 50
+    for draw in range(rates.DRAWS):
+        task = jax.tree.map(lambda x, k=draw: x[k], tasks)
+        run = jax.random.key(0), algorithm, channel, task, rates.ROUNDS, trials
+        history = jo.sweep(*run, calibration_trials=20)
+        gap, ideal = history.gap[:, :, -1].mean(-1)
+        of_average = task.problem(0).score(history.model[0].mean(0)).gap
+        assert of_average - ideal > 0.6 * (gap - ideal)
 
 
 def test_well_conditioned_data_are():

@@ -489,7 +489,7 @@ class Corrected:
 
 @own
 class CentredClipped:
-    """Means are coded; the rest is clipped to the server's level, and what is cut off comes later.
+    """Means are coded, the rest clipped to the server's level; what is cut off comes later."""
 
     white = True
 

@@ -29,6 +29,9 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     for picture in ("curves.png", "partition.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
     assert names["difference"].mean.shape == (20,)
+    bound = names["bound"]
+    assert all(bound.conditions.values()) and len(bound.conditions) == 5
+    assert f"{bound.total:.2g} and {bound.control_noise:.2g}" in README
 
 
 def test_commands_run_as_shown(tmp_path, monkeypatch):

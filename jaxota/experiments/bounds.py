@@ -56,6 +56,10 @@ CASES = (
     ),
 )
 ERRORS = 4  # standard errors by which a gap must lie above its bound to count
+_CONDITIONS = (  # columns, in the order of `Bound.conditions`
+    *("condition_step_size", "condition_rounds", "condition_logarithm"),
+    *("condition_measured_step_size", "condition_measured_rounds"),
+)
 OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # of the proofs', where these are not the answer
 
 
@@ -187,8 +191,8 @@ class Bounds:
         yield [
             *("algorithm", "theorem", "draw", "rounds", "gap", "ci_low", "ci_high", "bound"),
             *theory.TERMS,
-            *("step_size", "largest_step", "least_rounds", "logarithm", "applies", "violated"),
-            *("power_ratio", "update_ratio"),
+            *("step_size", "largest_step", "least_rounds", "logarithm", *_CONDITIONS, "applies"),
+            *("violated", "power_ratio", "update_ratio"),
         ]
         for label, (case, found) in self.found.items():
             band, above, bound = self.intervals(label), self.violations(label), found.bound
@@ -201,6 +205,7 @@ class Bounds:
                         *map(at, bound.terms.values()),
                         *map(at, (bound.step_size, bound.largest_step, bound.least_rounds)),
                         at(bound.logarithm),
+                        *(bool(np.asarray(v)[draw, j]) for v in bound.conditions.values()),
                         *(bool(np.asarray(bound.applies)[draw, j]), bool(above[draw, j])),
                         *map(at, (found.power, found.excess)),
                     ]
@@ -218,6 +223,7 @@ class Bounds:
                     k: getattr(found.bound, k)
                     for k in ("step_size", "largest_step", "least_rounds", "logarithm", "applies")
                 },
+                **dict(zip(_CONDITIONS, found.bound.conditions.values(), strict=True)),
                 **{f"constant_{k}": v for k, v in vars(found.constants).items()},
                 "violated": self.violations(label),
                 "power_ratio": found.power,
@@ -270,7 +276,13 @@ def _conditions(bound: theory.Bound, draw: int, j: int) -> str:
     """'met', or what is not."""
     unmet = [k for k, v in bound.conditions.items() if not np.asarray(v)[draw, j]]
     needed = f"R ≥ {np.asarray(bound.least_rounds)[draw, j]:.0f}"
-    names = {"rounds": needed, "step_size": "step size", "logarithm": "logarithm 0"}
+    names = {
+        "rounds": needed,
+        "step_size": "step size",
+        "logarithm": "logarithm 0",
+        "measured_step_size": "constants of another step size",
+        "measured_rounds": "constants of far fewer rounds",
+    }
     return "met" if not unmet else "not met: " + ", ".join(names[k] for k in unmet)
 
 

@@ -1,11 +1,11 @@
 """The paper's statements, the constants they are made of, and both beside simulation."""
 
-from jaxota.theory.measuring import Constants as Constants
+from jaxota.theory.constants import Constants as Constants
 from jaxota.theory.measuring import measure as measure
+from jaxota.theory.proposition import Error as Error
+from jaxota.theory.proposition import proposition_1 as proposition_1
 from jaxota.theory.statements import TERMS as TERMS
 from jaxota.theory.statements import Bound as Bound
-from jaxota.theory.statements import Error as Error
-from jaxota.theory.statements import proposition_1 as proposition_1
 from jaxota.theory.statements import step_size as step_size
 from jaxota.theory.statements import theorem_1 as theorem_1
 from jaxota.theory.statements import theorem_2 as theorem_2

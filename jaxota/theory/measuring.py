@@ -9,36 +9,11 @@ from jaxota.calibration import measure as measure_plan
 from jaxota.channel import Block, Still
 from jaxota.errors import InputError
 from jaxota.estimate import MMSE, PooledMMSE
-from jaxota.precode import Bounded, ErrorFree, Online
+from jaxota.precode import ErrorFree, Online
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import Array, part, traced
-
-
-@part
-class Constants:
-    """The numbers that Theorems 1, 2 and 3 are made of. Squared letters are held squared.
-
-    The last eight are choices of algorithm and channel; `measure` says where the rest come from.
-    """
-
-    smoothness: Array = traced(above=0.0)  # β of AS1
-    strong_convexity: Array = traced(at_least=0.0)  # μ of AS1
-    gradient_variance: Array = traced(at_least=0.0)  # σ² of AS2
-    gradient_bound: Array = traced(at_least=0.0)  # M² of AS2
-    dissimilarity: Array = traced(at_least=0.0)  # G² of AS3
-    dissimilarity_factor: Array = traced(at_least=1.0)  # B² of AS3
-    initial_distance: Array = traced(at_least=0.0)  # d_0 = ‖θ^0 − θ*‖²
-    control_distance: Array = traced(at_least=0.0)  # Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃²
-    model_noise: Array = traced(at_least=0.0)  # σ_θ = max_r sw2/(1 + ν/s²), per coordinate
-    control_noise: Array = traced(at_least=0.0)  # σ_c, the same of the control block
-    users: Array = traced(at_least=1.0)  # N
-    steps: Array = traced(at_least=1.0)  # K
-    dim: Array = traced(at_least=1.0)  # d
-    participants: Array = traced(at_least=1.0)  # S of AS4
-    power: Array = traced(1.0, above=0.0)  # P
-    control_power: Array = traced(1.0, above=0.0)  # P of the control block
-    threshold: Array = traced(1.0, above=0.0)  # h_min
-    control_threshold: Array = traced(1.0, above=0.0)  # ρ_min
+from jaxota.theory.constants import Constants
+from jaxota.theory.proposition import noise_after
+from jaxota.types import Array, part
 
 
 @part
@@ -55,27 +30,35 @@ class Region:
     distance: Array  # [trial, round] ‖θ̂ − θ*‖²
     lag: Array  # [trial, round] Σ_i ‖c_i − ∇f_i(θ*)‖²
     energy: Array  # [trial, round, user] ‖Δ_i‖²
-    control_energy: Array  # [trial, round, user] ‖c_i‖², or ()
+    control_energy: Array  # [trial, round, user] ‖c_i‖² as computed in that round, or ()
     power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
     heard: Array  # [trial, round] number of users
     gap: Array  # [trial, round] F(θ̄^r) − F*, of the weighted average after that round
 
 
 def measure(
-    task, algorithm, channel, key, rounds: int, trials: int = 20, plan=None, initial=None
+    key, algorithm, channel, task, rounds: int, trials: int = 20, *, plan=None, initial=None
 ) -> Constants:
-    """The theorems' constants for `algorithm` over `channel` on `task`, from `trials` runs.
+    """The theorems' constants for `algorithm` over `channel` on `task`, from runs of it.
+
+    key: of the runs, as `simulate` takes it.
+    algorithm, channel: one setting each; the constants are of this step size.
+    task: one that knows its optimum, as `jo.tasks.regression` does, with one set of data.
+    rounds: R of each run; ask the theorems for no more than twice as many.
+    trials: number of runs. Maxima over the region grow with it where initial models are random: for
+        constants of one start, give one `initial` in every row.
+    plan: what calibration would yield; by default it is measured, as `simulate` does.
+    initial: [trial, d] models to start from; by default the task draws them.
 
     Θ is the region these runs visit: every broadcast model, and every user's model after its K
-    steps; those between are left out. `plan` and `initial` are those of `simulate`; by default both
-    are drawn as it does. Maxima over Θ grow with `trials` where the initial models are random:
-    for constants of one start, give one `initial` in every row.
+    steps; those between are left out. Of it come:
 
     smoothness, strong_convexity: the largest and least eigenvalue of any user's Hessian, exact; it
         is the same everywhere in least squares.
     gradient_variance: largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
     gradient_bound: largest E‖g_i‖² in Θ, and no less than the gains need, which in the proofs are
-        1/α ≤ (KηM)²/P and 1/β ≤ M²/P: calibration may have met larger updates than the runs.
+        1/α ≤ (KηM)²/P and 1/β ≤ M²/P: calibration may have met larger updates than the runs, and
+        `Bounded` takes an M of its own.
     dissimilarity_factor, dissimilarity: B² is the slope, at least 1, of a least squares line of
         mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models (less if that leaves G² = 0), and G² the
         least that makes AS3 true of each of them.
@@ -87,6 +70,7 @@ def measure(
         average. They are true of the run as far as the prior is: calibration's is of a noise-free
         run on a fifth of the data, users taken as independent.
     participants: least number heard in any round: S under AS4, N with no fading.
+    The rest are choices of algorithm and channel, η and R of the runs among them.
     """
     arguments, options = _arguments.experiment(
         key, algorithm, channel, task, rounds, trials, plan, initial
@@ -126,29 +110,15 @@ def visit(
     if algorithm.needs_plan:
         controlled = algorithm.local.controlled
         moments = plan.model_moments, plan.control_moments if controlled else ()
-    problem, batch = task.problem(0), algorithm.local.batch
+    problem, each = task.problem(0), jnp.arange(samples)
     users = jnp.arange(problem.users)
     at_optimum = jax.vmap(problem.full_gradient, (None, 0))(problem.optimum, users)
 
-    def gradients(models):
-        """Of each user at its model [user, d]: ∇f_i [user, d], E‖g_i − ∇f_i‖² [user]."""
-        full = jax.vmap(problem.full_gradient)(models, users)
-        if batch is None:
-            return full, jnp.zeros(problem.users)
-        each = jnp.arange(samples)
-
-        def spread(model, user, mean):
-            def squared(s):
-                return jnp.sum((problem.gradient(model, user, s[None]) - mean) ** 2)
-
-            inside = each < problem.counts[user]
-            return jnp.mean(jax.vmap(squared)(each), where=inside) / batch
-
-        return full, jax.vmap(spread)(models, users, full)
-
     def reveal(r, before, info, after):
         ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.update), info.update])
-        gradient, variance = jax.vmap(gradients)(ends)  # [start or end, user, …]
+        gradient, variance = jax.vmap(
+            lambda x: _gradients(problem, algorithm.local.batch, each, x)
+        )(ends)  # [start or end, user, …]
         full = gradient[0]
         lag = ()
         if algorithm.local.controlled:
@@ -178,6 +148,26 @@ def visit(
     return Region(*curvature(problem), **seen), plan
 
 
+def _gradients(problem, batch, each, models):
+    """Of each user at its model [user, d]: ∇f_i [user, d], E‖g_i − ∇f_i‖² [user].
+
+    `each` [sample] numbers the samples, as many as any user holds.
+    """
+    users = jnp.arange(problem.users)
+    full = jax.vmap(problem.full_gradient)(models, users)
+    if batch is None:
+        return full, jnp.zeros(problem.users)
+
+    def spread(model, user, mean):
+        def squared(s):
+            return jnp.sum((problem.gradient(model, user, s[None]) - mean) ** 2)
+
+        inside = each < problem.counts[user]
+        return jnp.mean(jax.vmap(squared)(each), where=inside) / batch
+
+    return full, jax.vmap(spread)(models, users, full)
+
+
 def curvature(problem):
     """β and μ of AS1 [], extremes over users of their Hessians' eigenvalues at the optimum."""
     users = jnp.arange(problem.users)
@@ -193,24 +183,20 @@ _visit = jax.jit(visit, static_argnames=("options", "samples"))
 def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constants:
     """The constants of a region's first `rounds` rounds; `rounds` is traced."""
     inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
-    heard = jnp.where(inside, region.heard, jnp.inf).min()
-    heard = jnp.maximum(heard, 1.0)
+    heard = jnp.maximum(jnp.where(inside, region.heard, jnp.inf).min(), 1.0)
     slope, offset = _line(region.common, region.own, inside)
-    faded = not isinstance(channel.fading, Still)
-    floor, control_floor = (
-        (channel.fading.threshold, channel.fading.control_threshold) if faded else (1.0, 1.0)
-    )
-    local = algorithm.local
+    chosen = _chosen(algorithm, channel, task)
     model_block, control_block = noise_blocks(plan, algorithm, channel)
     model_block = model_block.replace(values=region.energy.max(-1))
     at = (algorithm, channel, task.dim)
-    sigma = largest_noise(*at, model_block, heard, floor, inside)
+    sigma = largest_noise(*at, model_block, heard, chosen["threshold"], inside)
     bound = jnp.max(region.second, where=inside, initial=0.0)
     bound = jnp.maximum(bound, _needed(algorithm, model_block, inside))
     control_sigma, lag = jnp.float32(0.0), jnp.float32(0.0)
-    if local.controlled:
+    if algorithm.local.controlled:
         control_block = control_block.replace(values=region.control_energy.max(-1))
-        control_sigma = largest_noise(*at, control_block, heard, control_floor, inside)
+        floor = chosen["control_threshold"]
+        control_sigma = largest_noise(*at, control_block, heard, floor, inside)
         bound = jnp.maximum(bound, _needed(algorithm, control_block, inside))
         lag = region.lag[:, 0].mean()
     return Constants(
@@ -224,21 +210,25 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
         control_distance=lag,
         model_noise=sigma,
         control_noise=control_sigma,
-        users=jnp.float32(task.users),
-        steps=jnp.float32(local.steps),
-        dim=jnp.float32(task.dim),
         participants=heard,
-        power=channel.power,
-        control_power=channel.control_budget,
-        threshold=jnp.float32(floor),
-        control_threshold=jnp.float32(control_floor),
+        rounds=jnp.float32(rounds),
+        **chosen,
     )
 
 
-def noise_after(noise, received, spread) -> Array:
-    """σ_θ = sw2/(1 + ν/s²): what the MMSE estimate leaves of sw2. ν = `received`, s² = `spread`."""
-    ratio = jnp.where(received > 0, received / spread, 0.0)
-    return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
+def _chosen(algorithm, channel, task) -> dict:
+    """The constants that are choices."""
+    faded = not isinstance(channel.fading, Still)
+    return {
+        "users": jnp.float32(task.users),
+        "steps": jnp.float32(algorithm.local.steps),
+        "dim": jnp.float32(task.dim),
+        "power": channel.power,
+        "control_power": channel.control_budget,
+        "threshold": channel.fading.threshold if faded else jnp.float32(1.0),
+        "control_threshold": channel.fading.control_threshold if faded else jnp.float32(1.0),
+        "step_size": algorithm.local.step_size,
+    }
 
 
 def noise_blocks(plan, algorithm, channel) -> tuple[Block, Block]:
@@ -276,11 +266,8 @@ def _energy(algorithm, block: Block) -> Array:
 
 
 def _needed(algorithm, block: Block, inside) -> Array:
-    """The least M² by which the proofs' 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of the gains.
-
-    Bounded gains are so by their own M.
-    """
-    if isinstance(algorithm.precode, (ErrorFree, Bounded)):
+    """The least M² by which the proofs' 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of the gains."""
+    if isinstance(algorithm.precode, ErrorFree):
         return jnp.float32(0.0)
     return jnp.max(jnp.where(inside, _energy(algorithm, block), 0.0)) / block.reach**2
 

@@ -39,11 +39,16 @@ def beside(
 ) -> Beside:
     """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
 
-    The arrays of `task`, a `jo.tasks.regression`, have a leading axis [draw]. All trials and all of
-    calibration start from θ^0 = 0, so that d_0 is a number and M² no matter of chance starts. Each
-    R is a run of its own at the proofs' step size for that R, which comes from constants measured
-    at the largest step allowed; the bound is computed from the constants of the run itself. A
-    `step_size` [draw, R] takes the place of the proofs'.
+    theorem: a function of `theory`.
+    key, algorithm, channel, trials, calibration_trials: of the runs, as `simulate` takes them.
+    task: a `jo.tasks.regression` whose arrays have a leading axis [draw].
+    rounds: [R] in whole numbers.
+    step_size: [draw, R], in the place of the proofs'.
+
+    All trials and all of calibration start from θ^0 = 0, so that d_0 is a number and M² no matter
+    of chance starts. Each R is a run of its own at the proofs' step size for that R, which comes
+    from constants measured at the largest step allowed; the bound is computed from the constants
+    of the run itself.
     """
     rounds = np.asarray(rounds)
     longest = int(rounds.max())
@@ -72,6 +77,10 @@ def well_conditioned(
     seed: int, draws: int, users=8, samples=25, dim=4, condition=1.5, spread=0.3
 ) -> Regression:
     """Least squares whose Hessians have eigenvalues from 2 to 2·condition: arrays [draw, …].
+
+    seed, draws: of the data, and how many of them.
+    users, samples, dim: N, D and d of each.
+    condition, spread: of the Hessians, and of users' true weights.
 
     Gaussian features are whitened user by user, then scaled coordinate by coordinate. Users' true
     weights are N(1, spread²), targets carry noise of variance 0.01. At fig1's condition, Theorem 3

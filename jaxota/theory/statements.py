@@ -1,4 +1,4 @@
-"""The paper's closed forms: Proposition 1, and the bounds of Theorems 1, 2 and 3.
+"""The paper's bounds: Theorems 1, 2 and 3.
 
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
 omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
@@ -17,53 +17,17 @@ omits the 1). Where the two differ, each theorem's docstring says so. All three 
 error is σ_θ/(N²α). The d coordinates are counted by the factor d of the bounds.
 """
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _validate
 from jaxota.errors import InputError
-from jaxota.theory.measuring import Constants as Constants
-from jaxota.theory.measuring import measure as measure
-from jaxota.theory.measuring import noise_after as _noise_after
+from jaxota.theory.constants import Constants as Constants
 from jaxota.types import Array, part
-
-
-@part
-class Error:
-    """Mean squared errors per coordinate of two estimates of an average."""
-
-    mmse: Array  # the conditional mean's, Proposition 1: ν·s²/(s² + ν)
-    identity: Array  # of what was received, as it is: ν
-    sigma: Array  # σ_θ (or σ_c) = mmse·|S|²·α·h_min²
-
-
-def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
-    """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
-
-    noise: sw2, the channel's noise variance per coordinate.
-    gain: α of the model block, or β of the control block.
-    variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
-    threshold: h_min (or ρ_min) under fading.
-
-    ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
-    μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.
-    """
-    variances = jnp.asarray(variances, "float32")
-    if variances.ndim != 1 or not variances.size:
-        raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
-    numbers = {"noise": noise, "gain": gain, "variances": variances, "threshold": threshold}
-    for name, value in numbers.items():
-        least = 0.0 if name in ("noise", "variances") else np.finfo(np.float32).tiny
-        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= least):
-            raise InputError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
-    noise, count = jnp.asarray(noise, "float32"), variances.size
-    received = noise / gain / (count * threshold) ** 2
-    spread = variances.mean() / count
-    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place
-    loud = spread * gain * (count * threshold) ** 2  # where the noise has no end
-    sigma = jnp.where(jnp.isinf(noise), loud, _noise_after(noise, received, spread))
-    return Error(mmse, received, sigma)
 
 
 @part
@@ -81,6 +45,8 @@ class Bound:
     least_rounds: Array  # R must not fall below it
     logarithm: Array  # log max{1, μ²R·d_0/c}, the factor of the noise terms
     kept: Array  # whether no term that is not 0 was dropped by a logarithm of 0
+    same_step: Array  # whether the constants were measured at this η; made by hand, True
+    long_enough: Array  # whether they were measured over about so many rounds; made by hand, True
 
     @property
     def terms(self) -> dict[str, Array]:
@@ -93,28 +59,38 @@ class Bound:
 
     @property
     def conditions(self) -> dict[str, Array]:
-        """Which conditions hold. The theorem's own are the first two; see the module for the third.
+        """Which conditions hold. The theorem's own are the first two; see the module for the third;
+        the last two say whether the constants can be those of the run that the bound is asked for.
 
-        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it drops no term.
+        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it drops no term;
+        measured_step_size: the constants' η is this one within 1 %; measured_rounds: R is at most
+        twice the constants' own. Both hold of constants made by hand, which know neither.
         """
         return {
             "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
             "rounds": self.rounds >= self.least_rounds,
             "logarithm": self.kept,
+            "measured_step_size": self.same_step,
+            "measured_rounds": self.long_enough,
         }
 
     @property
     def applies(self) -> Array:
         """Whether all conditions hold."""
-        step_size, rounds, logarithm = self.conditions.values()
-        return step_size & rounds & logarithm
+        return functools.reduce(operator.and_, self.conditions.values())
 
 
+_SAME = 0.01  # relative difference of step sizes that count as one
+_LONGER = 2.0  # how many times as many rounds the bound may be asked for as were measured
 TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise", "dissimilarity")
 
 
 def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
-    """E[F(θ̄^R)] − F* of BAAF; eq. Th1. `rounds` is R, a number or an array [R].
+    """E[F(θ̄^R)] − F* of BAAF; eq. Th1.
+
+    constants: of `measure`, or made by hand.
+    rounds: R, a number or an array [R].
+    step_size: η that is asked about; by default the proofs' choice for each R.
 
     η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has βG², and so
     a constant some seventy times larger for that term; the statement's log²(μ²R·d_0/(βG²)) is of a
@@ -146,11 +122,13 @@ def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
 def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
 
+    constants, rounds, step_size: as of `theorem_1`.
+
     η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
     where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
     statement's 1/K on the model noise has no ground in the proof, whose own line before has none:
     with one P for both blocks, as in the paper, the control noise covers for it; with a
-    `control_power` of its own, which is beyond the paper, runs can lie above the bound.
+    `control_power` of its own, which is beyond the paper, runs lie above it where K is large.
     It takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
     users that were not heard and keep old ones exceed it in Theorem 3.
     """
@@ -162,6 +140,8 @@ def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
 
 def theorem_3(constants: Constants, rounds, step_size=None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
+
+    constants, rounds, step_size: as of `theorem_1`.
 
     η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c undefined and
     divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their places (see
@@ -178,6 +158,9 @@ def theorem_3(constants: Constants, rounds, step_size=None) -> Bound:
 def step_size(constants: Constants, rounds, theorem=theorem_1) -> Array:
     """η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
+    constants, rounds: as of `theorem_1`.
+    theorem: the one whose proof it is, `theorem_1`, `theorem_2` or `theorem_3`.
+
     The theorems say that a step size exists; this is the one by which their lemma proves it. c is
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
     stands in the logarithm, so that G² limits the step where there is little noise.
@@ -188,7 +171,8 @@ def step_size(constants: Constants, rounds, theorem=theorem_1) -> Array:
 def weights(contraction, rounds: int) -> Array:
     """w_r/Σw for r = 1 … R+1 [R + 1], w_r = (1 − contraction/2)^{1−r}; eq. final_output.
 
-    contraction: μ·Kη. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
+    contraction: μ·Kη, μ times the reach of K steps.
+    rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
     contraction = _number("contraction", contraction, 0.0)
@@ -199,7 +183,11 @@ def weights(contraction, rounds: int) -> Array:
 
 
 def weighted_average(models, contraction) -> Array:
-    """θ̄^R [d] of the models θ^0 … θ^R [R + 1, d]; eq. final_output."""
+    """θ̄^R [d]; eq. final_output.
+
+    models: [R + 1, d] θ^0 … θ^R.
+    contraction: μ·Kη.
+    """
     models = jnp.asarray(models, "float32")
     if models.ndim != 2 or len(models) < 2:
         raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
@@ -236,11 +224,17 @@ def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
     asked = chosen / c.steps if step_size is None else _number("step_size", step_size, 0.0)
     like = jnp.zeros_like(chosen)
+
+    def known(value, holds):
+        return (True if isinstance(value, tuple) else holds(value)) & (like == 0)
+
     return {
         "rounds": r + like,
         "step_size": asked + like,
         "largest_step": reach / c.steps + like,
         "least_rounds": least + like,
+        "same_step": known(c.step_size, lambda x: jnp.abs(asked / x - 1.0) <= _SAME),
+        "long_enough": known(c.rounds, lambda x: r <= _LONGER * x),
     }
 
 

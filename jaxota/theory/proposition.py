@@ -1,0 +1,51 @@
+"""Proposition 1: what the MMSE estimate leaves of the channel's noise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota.errors import InputError
+from jaxota.types import Array, part
+
+
+@part
+class Error:
+    """Mean squared errors per coordinate of two estimates of an average."""
+
+    mmse: Array  # the conditional mean's, Proposition 1: ν·s²/(s² + ν)
+    identity: Array  # of what was received, as it is: ν
+    sigma: Array  # σ_θ (or σ_c) = mmse·|S|²·α·h_min²
+
+
+def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
+    """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
+
+    noise: sw2, the channel's noise variance per coordinate.
+    gain: α of the model block, or β of the control block.
+    variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
+    threshold: h_min (or ρ_min) under fading.
+
+    ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
+    μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.
+    """
+    variances = jnp.asarray(variances, "float32")
+    if variances.ndim != 1 or not variances.size:
+        raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
+    numbers = {"noise": noise, "gain": gain, "variances": variances, "threshold": threshold}
+    for name, value in numbers.items():
+        least = 0.0 if name in ("noise", "variances") else np.finfo(np.float32).tiny
+        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= least):
+            raise InputError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
+    noise, count = jnp.asarray(noise, "float32"), variances.size
+    received = noise / gain / (count * threshold) ** 2
+    spread = variances.mean() / count
+    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place
+    loud = spread * gain * (count * threshold) ** 2  # where the noise has no end
+    sigma = jnp.where(jnp.isinf(noise), loud, noise_after(noise, received, spread))
+    return Error(mmse, received, sigma)
+
+
+def noise_after(noise, received, spread) -> Array:
+    """σ_θ = sw2/(1 + ν/s²): what the MMSE estimate leaves of sw2. ν = `received`, s² = `spread`."""
+    ratio = jnp.where(received > 0, received / spread, 0.0)
+    return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
