@@ -14,7 +14,8 @@ from rich.console import Console
 import jaxota as jo
 from jaxota import _arguments, stats, theory
 from jaxota.experiments import bounds, rates, theory_plots
-from jaxota.theory.measuring import summarise, visit
+from jaxota.theory.measuring import summarise
+from jaxota.theory.region import visit
 from jaxota.theory.side_by_side import Beside, well_conditioned
 
 TRIALS = 6

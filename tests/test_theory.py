@@ -11,9 +11,11 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota import _arguments, theory
-from jaxota.channel import Block, everyone, superpose
+from jaxota.channel import Block, superpose
 from jaxota.experiments.bounds import CASES
-from jaxota.theory.measuring import _line, _visit, largest_noise
+from jaxota.fading import everyone
+from jaxota.theory.measuring import _line, _visit
+from jaxota.theory.noise import largest
 from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 from jaxota.types import Moments, part
 
@@ -319,11 +321,12 @@ def _errors(users, threshold, shift):
             k_users, k_noise = jax.random.split(key)
             held = jax.random.normal(k_users, (users, DIM))
             held = mean[:, None] + shift + jnp.sqrt(var)[:, None] * held
-            block = Block(held - origin[None], origin, jnp.float32(1.0), jnp.float32(1.0), moments)
+            sent, one = held - origin[None], jnp.float32(1.0)
+            block = Block(sent, held, origin, one, one, moments, energies=(sent**2).sum(-1))
             received, deviation, _ = superpose(k_noise, block, 1 / gain, noise, link)
             truth = link.mean(held)
             return [
-                jnp.mean((estimate(received, deviation, block, link) - truth) ** 2)
+                jnp.mean((estimate(received, deviation, block, link, ())[0] - truth) ** 2)
                 for estimate in (jo.MMSE(), jo.Identity())
             ]
 
@@ -498,10 +501,13 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     moments = Moments(jnp.float32(energy), peak, each, each, jnp.zeros(3), jnp.float32(2 * var))
     met = np.array([[3.0, 1.0, 1.0], [4.0, 2.0, 1.0]], np.float32)  # [trial, round]
     power, reach, noise = 2.0, 0.1, 2.0 * 10**-0.5
-    block = Block(jnp.asarray(met), (), jnp.float32(power), jnp.float32(reach), moments)
+    energies = met[..., None] * np.linspace(0.1, 1.0, 6, dtype=np.float32)  # [trial, round, user]
     inside = jnp.array([[True, True, False]])
-    channel = jax.tree.map(jnp.float32, jo.Channel(5.0, power=power))
-    priors = {jo.MMSE(): var / 4, jo.PooledMMSE(): 2 * var, jo.JamesStein(): np.inf * var}
+    fading = jo.rayleigh(threshold=0.5)
+    channel = jax.tree.map(jnp.float32, jo.Channel(5.0, power=power, fading=fading))
+    # Pooled: Σ_ij C_ij = 36·2σ² leaves 2.2σ² for each of 30 pairs, and (σ² + 3·2.2σ²)/4 for 4.
+    priors = {jo.MMSE(): var / 4, jo.PooledMMSE(): 1.9 * var, jo.JamesStein(): np.inf * var}
+    run = 3, 0, moments, energies, 4.0, inside
     gains = {
         jo.Offline(): energy,
         jo.Online(): met,
@@ -511,13 +517,13 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     }
     for precode, spent in gains.items():
         for estimate, spread in priors.items():
-            algorithm = jo.baaf(1.0, 2, precode=precode, estimate=estimate)
-            found = largest_noise(algorithm, channel, 3, block, 4.0, 0.5, inside)
+            algorithm = jo.baaf(reach / 2, 2, precode=precode, estimate=estimate)
+            found, needed = largest(algorithm, channel, *run)
             nu = noise / power * spent / (4 * 0.5) ** 2
             expected = (noise / (1 + nu / spread))[..., :2].max()
             assert found == pytest.approx(expected, rel=1e-4)
-    free = largest_noise(jo.fedavg(1.0, 2), channel, 3, block, 4.0, 0.5, inside)
-    assert free == 0
+            assert needed == pytest.approx(spent[..., :2].max() / reach**2, rel=1e-4)
+    assert largest(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
 
 
 def test_measure_refuses_what_has_no_constants(task):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _arguments, _validate, stats, theory
+from jaxota._chunks import trials_at_once
 from jaxota.algorithms import baaf, cobaaf
 from jaxota.calibration import measure
 from jaxota.channel import Channel
@@ -26,8 +27,9 @@ from jaxota.experiments import theory_plots
 from jaxota.experiments.bounds import attributes
 from jaxota.precode import Bounded
 from jaxota.simulation import run_all
-from jaxota.theory.measuring import largest_noise, noise_blocks
-from jaxota.theory.side_by_side import well_conditioned
+from jaxota.theory import noise
+from jaxota.theory.side_by_side import first_of, well_conditioned
+from jaxota.types import given
 
 M, STEPS, DIM, USERS = 20.0, 4, 4, 16
 SNR_DB = 10.0
@@ -193,7 +195,8 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         for algorithm in algorithms.values()
     ]
     arguments, options = entered[0]
-    options = options._replace(chunk=max(1, options.chunk // (2 * half * len(algorithms) * DRAWS)))
+    chunk = trials_at_once(algorithms.values(), first_of(task), 2 * half * DRAWS)
+    options = options._replace(chunk=chunk)
     found = _program(
         options,
         key=key,
@@ -222,21 +225,20 @@ def _program(options, key, trials, algorithms, channels, task):
 
 def _over_settings(options, key, trials, algorithms, channels, task):
     plans = tuple(
-        measure(options, key, algorithm, task, initial=()) if algorithm.needs_plan else ()
+        measure(options, key, algorithm, task, initial=()) if algorithm.needs else ()
         for algorithm in algorithms
     )
-    every = jnp.ones((1, 1), bool)
+    # Bounded gains read no energies: those of a run may be anything.
+    every, energies = jnp.ones((1, 1), bool), jnp.ones((1, options.rounds, task.users))
 
     def setting(channel):
         histories = run_all(options, key, trials, algorithms, channel, task, plans, initial=())
-        heard = task.users if isinstance(channel.participants, tuple) else channel.participants
+        heard = channel.participants if given(channel.participants) else task.users
         seen = []
         for algorithm, plan, history in zip(algorithms, plans, histories, strict=True):
-            blocks = noise_blocks(plan, algorithm, channel)
-            sigmas = [
-                largest_noise(algorithm, channel, task.dim, block, heard, 1.0, every)
-                for block in (blocks if algorithm.local.controlled else blocks[:1] * 2)
-            ]
+            moments, last = algorithm.moments(plan) or ((), ()), int(algorithm.local.controlled)
+            sigma = functools.partial(noise.largest, algorithm, channel, task.dim)
+            sigmas = [sigma(b, moments[b], energies, heard, every)[0] for b in (0, last)]
             seen.append((history.gap[:, options.rounds // 2 :].mean(-1), *sigmas))
         return tuple(seen)
 

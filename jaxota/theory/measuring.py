@@ -5,35 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _arguments
-from jaxota.calibration import measure as measure_plan
-from jaxota.channel import Block, Still
 from jaxota.errors import InputError
-from jaxota.estimate import MMSE, PooledMMSE
-from jaxota.precode import ErrorFree, Online
-from jaxota.rounds import in_chunks, one_trial
+from jaxota.theory import noise
 from jaxota.theory.constants import Constants
-from jaxota.theory.proposition import noise_after
-from jaxota.types import Array, part
-
-
-@part
-class Region:
-    """What trials met on their way, round by round: the models they broadcast, and where users
-    ended up from there."""
-
-    smoothness: Array  # [] β
-    strong_convexity: Array  # [] μ
-    variance: Array  # [trial, round] the largest E‖g_i − ∇f_i‖² of any user
-    second: Array  # [trial, round] the largest E‖g_i‖²
-    own: Array  # [trial, round] mean_i ‖∇f_i‖² at the broadcast model
-    common: Array  # [trial, round] ‖∇F‖² there
-    distance: Array  # [trial, round] ‖θ̂ − θ*‖²
-    lag: Array  # [trial, round] Σ_i ‖c_i − ∇f_i(θ*)‖²
-    energy: Array  # [trial, round, user] ‖Δ_i‖²
-    control_energy: Array  # [trial, round, user] ‖c_i‖² as computed in that round, or ()
-    power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
-    heard: Array  # [trial, round] number of users
-    gap: Array  # [trial, round] F(θ̄^r) − F*, of the weighted average after that round
+from jaxota.theory.region import Region, visit
+from jaxota.types import Array, given
 
 
 def measure(
@@ -76,12 +52,7 @@ def measure(
         key, algorithm, channel, task, rounds, trials, plan, initial
     )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
-    if getattr(task, "redraw", False):
-        raise InputError("task.redraw must be False here: constants belong to one set of data")
-    if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
-        raise InputError(
-            "task must know its optimum, as jo.tasks.regression does: d_0 is measured from it"
-        )
+    _refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
     samples = int(np.max(_counts(arguments["task"])))
     region, plan = _visit(options, samples, **arguments)
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
@@ -91,89 +62,27 @@ def measure(
     return constants
 
 
+def _refuse_unknown(algorithm, channel, task) -> None:
+    """What the theorems do not speak of."""
+    if getattr(task, "redraw", False):
+        raise InputError("task.redraw must be False here: constants belong to one set of data")
+    if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
+        raise InputError(
+            "task must know its optimum, as jo.tasks.regression does: d_0 is measured from it"
+        )
+    for path, part, name in (
+        ("algorithm.local", algorithm.local, "step_size"),
+        ("algorithm.local", algorithm.local, "batch"),
+        ("algorithm.estimate", algorithm.estimate, "spread"),
+        ("channel.fading", channel.fading, "floors"),
+    ):
+        if not hasattr(part, name):
+            raise InputError(f"{path} must have `{name}`, of which the theorems speak")
+
+
 @jax.jit
 def _counts(task) -> Array:
     return task.problem(0).counts
-
-
-def visit(
-    options, samples: int, key, trials, algorithm, channel, task, plan, initial, calibrated_from=()
-):
-    """To be compiled: the region that these trials visit, and the plan they used.
-
-    `samples` is the most that any user holds; a plan that is missing is measured from the models
-    `calibrated_from` [trial, d], or from those that the task draws.
-    """
-    if isinstance(plan, tuple) and algorithm.needs_plan:
-        plan = measure_plan(options, key, algorithm, task, calibrated_from)
-    moments = ()
-    if algorithm.needs_plan:
-        controlled = algorithm.local.controlled
-        moments = plan.model_moments, plan.control_moments if controlled else ()
-    problem, each = task.problem(0), jnp.arange(samples)
-    users = jnp.arange(problem.users)
-    at_optimum = jax.vmap(problem.full_gradient, (None, 0))(problem.optimum, users)
-
-    def reveal(r, before, info, after):
-        ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.update), info.update])
-        gradient, variance = jax.vmap(
-            lambda x: _gradients(problem, algorithm.local.batch, each, x)
-        )(ends)  # [start or end, user, …]
-        full = gradient[0]
-        lag = ()
-        if algorithm.local.controlled:
-            lag = jnp.sum((before.controls - at_optimum) ** 2)
-        return {
-            "variance": variance.max(),
-            "second": (_square(gradient) + variance).max(),
-            "own": _square(full).mean(),
-            "common": _square(full.mean(0)),
-            "distance": _square(before.model - problem.optimum),
-            "lag": lag,
-            "energy": _square(info.update),
-            "control_energy": jax.tree.map(_square, info.controls),
-            "power": info.power.max(),
-            "heard": info.participants,
-            "gap": problem.score(after.average).gap,
-        }
-
-    def trial(t):
-        start = initial if isinstance(initial, tuple) else initial[t]
-        rows = (moments,)
-        return one_trial(
-            key, t, (algorithm,), channel, problem, rows, start, options.rounds, reveal
-        )[1][0]
-
-    seen = in_chunks(trial, trials, options.chunk)
-    return Region(*curvature(problem), **seen), plan
-
-
-def _gradients(problem, batch, each, models):
-    """Of each user at its model [user, d]: ∇f_i [user, d], E‖g_i − ∇f_i‖² [user].
-
-    `each` [sample] numbers the samples, as many as any user holds.
-    """
-    users = jnp.arange(problem.users)
-    full = jax.vmap(problem.full_gradient)(models, users)
-    if batch is None:
-        return full, jnp.zeros(problem.users)
-
-    def spread(model, user, mean):
-        def squared(s):
-            return jnp.sum((problem.gradient(model, user, s[None]) - mean) ** 2)
-
-        inside = each < problem.counts[user]
-        return jnp.mean(jax.vmap(squared)(each), where=inside) / batch
-
-    return full, jax.vmap(spread)(models, users, full)
-
-
-def curvature(problem):
-    """β and μ of AS1 [], extremes over users of their Hessians' eigenvalues at the optimum."""
-    users = jnp.arange(problem.users)
-    hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
-    values = jnp.linalg.eigvalsh(hessians)  # [user, d]
-    return values.max(), jnp.maximum(values.min(), 0.0)
 
 
 _visit = jax.jit(visit, static_argnames=("options", "samples"))
@@ -185,19 +94,15 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
     inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
     heard = jnp.maximum(jnp.where(inside, region.heard, jnp.inf).min(), 1.0)
     slope, offset = _line(region.common, region.own, inside)
-    chosen = _chosen(algorithm, channel, task)
-    model_block, control_block = noise_blocks(plan, algorithm, channel)
-    model_block = model_block.replace(values=region.energy.max(-1))
-    at = (algorithm, channel, task.dim)
-    sigma = largest_noise(*at, model_block, heard, chosen["threshold"], inside)
     bound = jnp.max(region.second, where=inside, initial=0.0)
-    bound = jnp.maximum(bound, _needed(algorithm, model_block, inside))
-    control_sigma, lag = jnp.float32(0.0), jnp.float32(0.0)
+    sigmas, lag = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
+    moments = algorithm.moments(plan) or ((), ())
+    for block, energies in enumerate((region.energy, region.control_energy)):
+        if given(energies):
+            run = moments[block], energies, heard, inside
+            sigmas[block], needed = noise.largest(algorithm, channel, task.dim, block, *run)
+            bound = jnp.maximum(bound, needed)
     if algorithm.local.controlled:
-        control_block = control_block.replace(values=region.control_energy.max(-1))
-        floor = chosen["control_threshold"]
-        control_sigma = largest_noise(*at, control_block, heard, floor, inside)
-        bound = jnp.maximum(bound, _needed(algorithm, control_block, inside))
         lag = region.lag[:, 0].mean()
     return Constants(
         smoothness=region.smoothness,
@@ -208,68 +113,27 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
         dissimilarity_factor=slope,
         initial_distance=region.distance[:, 0].mean(),
         control_distance=lag,
-        model_noise=sigma,
-        control_noise=control_sigma,
+        model_noise=sigmas[0],
+        control_noise=sigmas[1],
         participants=heard,
         rounds=jnp.float32(rounds),
-        **chosen,
+        **_chosen(algorithm, channel, task),
     )
 
 
 def _chosen(algorithm, channel, task) -> dict:
     """The constants that are choices."""
-    faded = not isinstance(channel.fading, Still)
+    floor, control_floor = map(jnp.float32, channel.fading.floors)
     return {
         "users": jnp.float32(task.users),
         "steps": jnp.float32(algorithm.local.steps),
         "dim": jnp.float32(task.dim),
         "power": channel.power,
         "control_power": channel.control_budget,
-        "threshold": channel.fading.threshold if faded else jnp.float32(1.0),
-        "control_threshold": channel.fading.control_threshold if faded else jnp.float32(1.0),
+        "threshold": floor,
+        "control_threshold": control_floor,
         "step_size": algorithm.local.step_size,
     }
-
-
-def noise_blocks(plan, algorithm, channel) -> tuple[Block, Block]:
-    """Both blocks with the plan's moments of all rounds, as a precoder reads them; no values."""
-    local = algorithm.local
-    model = plan.model_moments if algorithm.needs_plan else ()
-    control = plan.control_moments if algorithm.needs_plan and local.controlled else ()
-    reach, unit = local.steps * local.step_size, jnp.float32(1.0)
-    return (
-        Block((), (), channel.power, reach, model),
-        Block((), (), channel.control_budget, unit, control),
-    )
-
-
-def largest_noise(algorithm, channel, dim: int, block: Block, heard, floor, inside) -> Array:
-    """max_r σ_θ^r of one block; `block.values` are the run's max_i ‖value_i‖² [trial, round]."""
-    if isinstance(algorithm.precode, ErrorFree):
-        return jnp.float32(0.0)
-    noise = channel.noise_variance(dim)
-    received = noise / block.power * _energy(algorithm, block) / (heard * floor) ** 2
-    spread = jnp.full((1, 1), jnp.inf)
-    if isinstance(algorithm.estimate, MMSE):
-        spread = (block.moments.var.mean(-1) / heard)[None]
-    elif isinstance(algorithm.estimate, PooledMMSE):
-        spread = block.moments.average_var[None]
-    sigma = noise_after(noise, received, spread)
-    return jnp.max(jnp.where(inside, sigma, 0.0))
-
-
-def _energy(algorithm, block: Block) -> Array:
-    """P/α of every round [trial or 1, round or 1]."""
-    if isinstance(algorithm.precode, Online):
-        return block.values
-    return jnp.atleast_2d(algorithm.precode.energy(block))
-
-
-def _needed(algorithm, block: Block, inside) -> Array:
-    """The least M² by which the proofs' 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of the gains."""
-    if isinstance(algorithm.precode, ErrorFree):
-        return jnp.float32(0.0)
-    return jnp.max(jnp.where(inside, _energy(algorithm, block), 0.0)) / block.reach**2
 
 
 def _line(x: Array, y: Array, inside: Array):
@@ -280,8 +144,3 @@ def _line(x: Array, y: Array, inside: Array):
     enough = jnp.max(jnp.where(x > 0, y / x, jnp.inf), where=inside, initial=1.0)  # with G² = 0
     slope = jnp.clip(jnp.where(spread > 0, moment / spread, 1.0), 1.0, enough)
     return slope, jnp.max(y - slope * x, where=inside, initial=0.0)
-
-
-def _square(values: Array) -> Array:
-    """Squared norm along the last axis."""
-    return jnp.sum(values**2, -1)

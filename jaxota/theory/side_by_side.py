@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota import _arguments
+from jaxota._chunks import trials_at_once
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.tasks.least_squares import Regression
 from jaxota.theory import statements as theory
-from jaxota.theory.measuring import curvature, summarise, visit
-from jaxota.types import Array, part
+from jaxota.theory.measuring import summarise
+from jaxota.theory.region import curvature, visit
+from jaxota.types import Array, given, part
 
 
 @part
@@ -58,7 +60,8 @@ def beside(
     del arguments["plan"], arguments["initial"]
     samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
     settings = len(task.counts) * len(rounds)
-    options = options._replace(chunk=_arguments.chunk(algorithm, first_of(task), settings))
+    chunk = trials_at_once((algorithm,), first_of(task), settings)
+    options = options._replace(chunk=chunk)
     apply = _applied(theorem)
     run = functools.partial(_runs, options, samples, rounds=every, **arguments)
     if step_size is None:
@@ -143,7 +146,7 @@ def _coarse(algorithm, channel, task) -> theory.Constants:
             users=users,
             steps=jnp.float32(algorithm.local.steps),
             dim=jnp.float32(task.dim),
-            participants=users if isinstance(chosen, tuple) else chosen.astype("float32"),
+            participants=chosen.astype("float32") if given(chosen) else users,
         )
 
     return jax.vmap(one)(task)

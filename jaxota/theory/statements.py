@@ -27,7 +27,7 @@ import numpy as np
 from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.theory.constants import Constants as Constants
-from jaxota.types import Array, part
+from jaxota.types import Array, given, part
 
 
 @part
@@ -226,7 +226,7 @@ def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
     like = jnp.zeros_like(chosen)
 
     def known(value, holds):
-        return (True if isinstance(value, tuple) else holds(value)) & (like == 0)
+        return (holds(value) if given(value) else True) & (like == 0)
 
     return {
         "rounds": r + like,
