@@ -20,13 +20,13 @@ from jaxota.estimate import ReportedMMSE as ReportedMMSE
 from jaxota.fading import nakagami as nakagami
 from jaxota.fading import rayleigh as rayleigh
 from jaxota.fading import rician as rician
+from jaxota.history import History as History
 from jaxota.precode import Bounded as Bounded
 from jaxota.precode import Constant as Constant
 from jaxota.precode import Offline as Offline
 from jaxota.precode import Online as Online
 from jaxota.simulation import simulate as simulate
 from jaxota.sweeping import sweep as sweep
-from jaxota.types import History as History
 from jaxota.types import Plan as Plan
 
 __version__ = "0.1.0"

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 
 from jaxota import _arguments
 from jaxota.calibration import measure
+from jaxota.history import History
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import History, Plan
+from jaxota.types import Plan
 
 
 def simulate(

@@ -6,8 +6,9 @@ import jax
 
 from jaxota import _arguments, _validate
 from jaxota.errors import InputError
+from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import run
-from jaxota.types import DIMENSIONS, History, Plan
+from jaxota.types import Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jaxota.experiments import comparison, figures, runner
-from jaxota.types import History
+from jaxota.history import History
 
 
 @pytest.fixture

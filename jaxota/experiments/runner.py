@@ -12,8 +12,8 @@ import numpy as np
 from jaxota import _arguments, _validate
 from jaxota.calibration import observe, pool
 from jaxota.experiments.figures import Experiment
+from jaxota.history import History
 from jaxota.simulation import run_all
-from jaxota.types import History
 
 # What may run between two signs of progress: users of all trials and settings, and products.
 IN_FLIGHT = 4000
