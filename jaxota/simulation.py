@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jaxota import _arguments
 from jaxota.calibration import measure
-from jaxota.history import History
+from jaxota.history import History, check_scores
 from jaxota.rounds import in_chunks, one_trial
 from jaxota.types import Plan
 
@@ -94,12 +94,10 @@ def _rows(algorithm, plan):
     return plan.model_moments, plan.control_moments if algorithm.local.controlled else ()
 
 
-def _history(state, score, power, error, participants, users, every) -> History:
-    score = jax.tree.map(lambda x: x[:, every - 1 :: every], score)
+def _history(state, scores, power, error, participants, users, every) -> History:
+    check_scores(scores)
     return History(
-        loss=score.loss,
-        gap=score.gap,
-        accuracy=score.accuracy,
+        scores=jax.tree.map(lambda x: x[:, every - 1 :: every], scores),
         power=power[0],
         control_power=power[1],
         error=error[0],

@@ -98,15 +98,6 @@ class Info:
 
 
 @part
-class Score:
-    """How good a model is; what the task has no notion of is `()`."""
-
-    loss: Array = ()
-    gap: Array = ()
-    accuracy: Array = ()
-
-
-@part
 class Moments:
     """What the plan knows of one block, by round: rows for the precoder and the estimator."""
 

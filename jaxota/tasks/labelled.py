@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.tasks import flax_modules
-from jaxota.types import Array, Score, part, static, traced
+from jaxota.types import Array, part, static, traced
 
 BLOCK = 2**21  # numbers inside the module that one evaluation may hold at once
 
@@ -83,7 +83,7 @@ class Classification:
         size = max(1, self._block // self.users)  # all users take theirs at once
         return _in_blocks(gradient, size, self.features[user], self.labels[user], weights)
 
-    def score(self, model) -> Score:
+    def score(self, model) -> dict[str, Array]:
         """F over the users' own samples, and the share of test samples that are labelled right."""
 
         def loss(features, labels, weights):
@@ -100,7 +100,7 @@ class Classification:
         loss = _in_blocks(loss, self._block, *own)
         accuracy = _in_blocks(right, self._block, *tested) / self.test_labels.size
         # The largest of logits that are NaN is the first: a diverged model has no accuracy.
-        return Score(loss=loss, accuracy=jnp.where(jnp.isfinite(loss), accuracy, jnp.nan))
+        return {"loss": loss, "accuracy": jnp.where(jnp.isfinite(loss), accuracy, jnp.nan)}
 
     @property
     def _table(self):

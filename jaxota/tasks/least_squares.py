@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota.errors import InputError
-from jaxota.types import Array, Score, part, static, traced
+from jaxota.types import Array, part, static, traced
 
 
 @part
@@ -129,9 +129,9 @@ class Quadratic:
         residual = _dot("sd,d->s", features, model) - self.targets[user]
         return 2.0 / self.counts[user].astype(jnp.float32) * _dot("s,sd->d", residual, features)
 
-    def score(self, model) -> Score:
+    def score(self, model) -> dict[str, Array]:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
-        return Score(loss=self.least + gap, gap=gap)
+        return {"loss": self.least + gap, "gap": gap}
 
 
 def regression(features, targets) -> Regression:

@@ -164,7 +164,7 @@ def visit(
             "control_energy": jax.tree.map(_square, info.controls),
             "power": info.power.max(),
             "heard": info.participants,
-            "gap": problem.score(after.average).gap,
+            "gap": problem.score(after.average)["gap"],
         }
 
     def trial(t):
