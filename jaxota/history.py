@@ -24,14 +24,15 @@ _LABELS = ("setting", "algorithm", "evaluation", "diverged", *sum(DIMENSIONS.val
 _FORMAT = "jaxota.History 1"
 
 
-def check_scores(names) -> None:
+def check_scores(names, by: str = "task") -> None:
     """InputError at the first name of a score that is no name, or that of another result."""
     for name in names:
         if not isinstance(name, str) or not name.strip() or "/" in name:
-            raise InputError(f"a score must be named by words without /, got {name!r}")
+            raise InputError(f"{by} must name a score by words without /, got {name!r}")
         if name in DIMENSIONS or name in _LABELS:
             raise InputError(
-                f"a score must not be named {name!r}, which every history has: choose another name"
+                f"{by} must not name a score {name!r}, as results and tables have that name: "
+                "choose another"
             )
 
 

@@ -63,11 +63,7 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
 
 def partition(task, title: str = "") -> Figure:
     """How many samples of which label each user holds; users may be of unequal size."""
-    if not hasattr(task, "labels"):
-        raise InputError("task must be one of classification, whose users hold labels")
-    held = np.zeros((task.classes, task.users), int)
-    for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
-        held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
+    held = _held(task)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
@@ -84,6 +80,19 @@ def partition(task, title: str = "") -> Figure:
         figure.colorbar(image, ax=axes, label="samples", pad=0.02)
         axes.set_title(title, fontsize=7)
     return figure
+
+
+def _held(task) -> np.ndarray:
+    """The number of samples [label, user], of data that are a dict with labels [user, sample]."""
+    data = getattr(task, "data", None)
+    labels = np.asarray(data["labels"]) if isinstance(data, dict) and "labels" in data else None
+    if labels is None or labels.ndim != 2 or labels.dtype.kind != "i" or labels.min() < 0:
+        raise InputError(
+            "task must be one of classification, or another with whole numbers as data['labels']"
+        )
+    classes = max(getattr(task.loss, "classes", 0), 1 + labels.max())
+    users = zip(labels, np.asarray(task.counts), strict=True)
+    return np.stack([np.bincount(own[:count], minlength=classes) for own, count in users], 1)
 
 
 def _bands(histories: dict, metric: str) -> dict:

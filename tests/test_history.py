@@ -126,13 +126,13 @@ def test_damaged_and_foreign_files_are_one_clear_line(history, tmp_path, damage)
     "name", ["power", "model", "control_error", "trial", "round", "setting", "user", "diverged"]
 )
 def test_scores_do_not_take_the_names_of_other_results(name):
-    with pytest.raises(jo.InputError, match=f"a score must not be named '{name}'"):
+    with pytest.raises(jo.InputError, match=f"task must not name a score '{name}'"):
         check_scores(["loss", name])
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", 3, None])
 def test_scores_have_names(name):
-    with pytest.raises(jo.InputError, match="a score must be named by words without /"):
+    with pytest.raises(jo.InputError, match="task must name a score by words without /"):
         check_scores([name])
 
 

@@ -11,7 +11,7 @@ from flax import nnx
 import jaxota as jo
 from jaxota import _arguments
 from jaxota.simulation import _program
-from jaxota.tasks import flax_modules, labelled
+from jaxota.tasks import blocks, functions
 
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
 
@@ -79,7 +79,7 @@ def test_a_padded_user_is_the_user_itself(arrays, task, model):
     for user in range(3):
         alone = jo.tasks.classification(module, (features[user][None], labels[user][None]), test)
         shared = task.replace(
-            **{k: getattr(task, k)[user : user + 1] for k in ("features", "labels", "counts")}
+            **{k: getattr(task, k)[user : user + 1] for k in ("numbers", "wholes", "counts")}
         )
         losses = [t.problem(0).score(model)["loss"] for t in (alone, shared)]
         np.testing.assert_allclose(*losses, rtol=1e-6)
@@ -91,8 +91,8 @@ def test_padding_is_never_seen(task):
     """Whatever the padding holds, nothing changes: neither minibatches nor scores touch it."""
     outside = np.arange(7)[None] >= np.array(SIZES)[:, None]
     other = task.replace(
-        features=jnp.where(outside[..., None], 50.0, task.features),
-        labels=jnp.where(outside, 2, task.labels),
+        numbers=jnp.where(outside[..., None], 50.0, task.numbers),
+        wholes=jnp.where(outside[..., None], 2, task.wholes),
     )
     for algorithm in (jo.scaffold(0.1, 3, batch=4), jo.scaffold(0.1, 3, control_batch=2)):
         runs = [
@@ -112,10 +112,14 @@ class Normalised(nn.Module):
         return nn.Dense(CLASSES)(x / jnp.linalg.norm(x, axis=1, keepdims=True))
 
 
+def _numbers_of_a_sample(task):
+    return functions.activations(task.start, task.loss, task.columns)
+
+
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
-    monkeypatch.setattr(labelled, "BLOCK", 4 * flax_modules.activations(task.module, task.shape))
+    monkeypatch.setattr(blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
     run = jo.simulate(jax.random.key(0), jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
@@ -164,8 +168,7 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
     """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
     model = jnp.asarray(model, "float32")
     whole = task.score(model), task.full_gradient(model, 0)
-    activations = flax_modules.activations(task.module, task.shape)
-    monkeypatch.setattr(labelled, "BLOCK", 2 * activations)
+    monkeypatch.setattr(blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
     assert task._block == 2
     for got, expected in zip(
         jax.tree.leaves((task.score(model), task.full_gradient(model, 0))),

@@ -98,7 +98,7 @@ def test_partition_shows_who_holds_how_much_of_which_label(users, tmp_path):
     held = axes.images[0].get_array()
     assert held.shape == (10, users) and axes.get_title() == "T"
     np.testing.assert_array_equal(held.sum(0), task.counts)
-    mine = np.asarray(task.labels[0, : task.counts[0]])
+    mine = np.asarray(task.data["labels"][0, : task.counts[0]])
     np.testing.assert_array_equal(held[:, 0], np.bincount(mine, minlength=10))
     numbers = [int(text.get_text()) for text in axes.texts]
     assert numbers == (list(held.ravel()) if users == 4 else [])
