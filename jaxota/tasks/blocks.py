@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Literal
 
 BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once
 
@@ -35,23 +36,27 @@ def total(function, size: int, arrays, weights):
     return result
 
 
-def computed(function, *arguments, kept: bool = False) -> int:
+def computed(function, *arguments, shared=(), kept: bool = False) -> int:
     """How many numbers `function` computes of arguments of these shapes.
 
-    Those of a loop are counted once, or, if they are `kept` for a gradient, once for every turn.
+    What follows from the last ones, the `shared`, alone is not counted: all trials have it in
+    common. What a loop computes is counted once, or, if it is `kept` for a gradient, every turn.
     """
-    return _computed(jax.make_jaxpr(function)(*arguments).jaxpr, kept)
+    program = jax.make_jaxpr(function)(*arguments, *shared).jaxpr
+    return _computed(program, program.invars[: len(jax.tree.leaves(arguments))], kept)
 
 
-def _computed(jaxpr, kept: bool) -> int:
-    numbers = 0
+def _computed(jaxpr, varying, kept: bool) -> int:
+    numbers, varying = 0, set(varying)
     for eqn in jaxpr.eqns:
-        results = sum(getattr(var.aval, "size", 0) for var in eqn.outvars)
+        if varying.isdisjoint(var for var in eqn.invars if not isinstance(var, Literal)):
+            continue
+        varying |= set(eqn.outvars)
         if eqn.primitive.name in ("reshape", "squeeze"):  # the same numbers again
             continue
         turns = eqn.params.get("length", 1) if kept and eqn.primitive.name == "scan" else 1
-        inside = turns * sum(_computed(inner, kept) for inner in _inner(eqn.params))
-        numbers += max(inside, results)
+        inside = sum(_computed(inner, inner.invars, kept) for inner in _inner(eqn.params))
+        numbers += max(turns * inside, sum(getattr(var.aval, "size", 0) for var in eqn.outvars))
     return numbers
 
 

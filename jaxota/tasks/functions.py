@@ -38,9 +38,9 @@ def activations(start, loss, columns: Columns) -> int:
 
 @functools.lru_cache(maxsize=256)
 def evaluation(start, evaluate, test_columns) -> int:
-    """How many numbers `evaluate` computes."""
+    """How many numbers `evaluate` computes of the parameters."""
     test = (_shapes(test_columns),) if test_columns else ()
-    return blocks.computed(evaluate, _parameters(start), *test)
+    return blocks.computed(evaluate, _parameters(start), shared=test)
 
 
 def ravel(parameters) -> Array:
