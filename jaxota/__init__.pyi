@@ -32,6 +32,7 @@ from .fading import Link as Link
 from .fading import nakagami as nakagami
 from .fading import rayleigh as rayleigh
 from .fading import rician as rician
+from .history import History as History
 from .local import SGD as SGD
 from .local import Controlled as Controlled
 from .local import Work as Work
@@ -45,7 +46,6 @@ from .server import Aggregate as Aggregate
 from .server import Optimizer as Optimizer
 from .simulation import simulate as simulate
 from .sweeping import sweep as sweep
-from .types import History as History
 from .types import Plan as Plan
 from .types import State as State
 from .types import part as part

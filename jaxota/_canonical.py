@@ -50,10 +50,14 @@ def _fingerprint(value, inside: tuple[int, ...]):
         return (dict, *((k, met(v)) for k, v in value.items()))
     if isinstance(value, functools.partial):
         return (functools.partial, *map(met, (value.func, value.args, value.keywords)))
-    if isinstance(value, types.FunctionType) and value.__module__.split(".")[0] in _LIBRARIES:
+    if isinstance(value, types.FunctionType) and _of_a_library(value):
         cells = tuple(met(_held(cell)) for cell in value.__closure__ or ())
         return (value.__code__, cells, met((value.__defaults__ or (), value.__kwdefaults__ or {})))
     return (type(value), value)
+
+
+def _of_a_library(function) -> bool:
+    return (function.__module__ or "").split(".")[0] in _LIBRARIES
 
 
 def _held(cell):

@@ -77,6 +77,8 @@ def extra_axes(part, name: str) -> dict[str, int]:
     extra = {}
     for field in dataclasses.fields(part):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
+        if field.metadata.get("static"):
+            continue
         if dataclasses.is_dataclass(value):
             extra |= extra_axes(value, path)
         elif "rank" in field.metadata and given(value):
@@ -168,11 +170,12 @@ def _remember(array, allowed: tuple) -> None:
     weakref.finalize(array, _known.pop, id(array), None)
 
 
-def vouch(part):
-    """`part`, whose arrays were checked where they came from: they are not looked at again."""
+def vouch(part, *names: str):
+    """`part`, whose arrays of these `names` were checked where they came from: they are not looked
+    at again."""
     for field in dataclasses.fields(part):
         value, rules = getattr(part, field.name), field.metadata
-        if "rank" in rules and isinstance(value, jax.Array):
+        if field.name in names and given(value):
             allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
             _remember(value, tuple(allowed))
     return part

@@ -113,7 +113,7 @@ def _run(arguments) -> int:
 
 def _compared(arguments):
     """The job of an experiment: algorithms side by side."""
-    from jaxota.experiments.figures import Images
+    from jaxota.tasks.images.known import Images
 
     experiment = _experiment(arguments)
 
@@ -165,7 +165,8 @@ def _print(caption: str, table, *remarks: str) -> None:
 
 def _experiment(arguments):
     """The named experiment with the numbers of the command line."""
-    from jaxota.experiments.figures import EXPERIMENTS, Images
+    from jaxota.experiments.figures import EXPERIMENTS
+    from jaxota.tasks.images.known import Images
 
     experiment = EXPERIMENTS[arguments.experiment]
     channel = _given(arguments, "snr_db", "snr_per")

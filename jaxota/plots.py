@@ -8,14 +8,17 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 from jaxota import _style, stats
 from jaxota.errors import InputError
 
+_LOGARITHMIC = ("gap", "loss")
+
 
 def curves(
     histories: dict, metric: str = "gap", title: str = "", log: bool | None = None
 ) -> Figure:
     """One curve a history, `metric` against the round: the mean over trials and its 95 % band.
 
-    The axis is logarithmic unless the metric is an accuracy. There, a band that reaches zero runs
-    off the lower edge, and a small triangle on that edge marks where.
+    The metric is any score, or a result [trial, round]; a trial that diverged by `history.diverged`
+    is left out, and counted. The axis is logarithmic for a gap and a loss. There, a band that
+    reaches zero runs off the lower edge, and a small triangle on that edge marks where.
     """
     return panels({"": histories}, metric, title, log)
 
@@ -24,7 +27,7 @@ def panels(
     groups: dict[str, dict], metric: str = "gap", title: str = "", log: bool | None = None
 ) -> Figure:
     """`curves`, once for each group of histories, side by side on one scale."""
-    log = metric != "accuracy" if log is None else log
+    log = metric in _LOGARITHMIC if log is None else log
     bands = {name: _bands(histories, metric) for name, histories in groups.items()}
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _style.floor_of([band for _, band in every]) if log else -np.inf
@@ -43,8 +46,8 @@ def panels(
 
 def finals(values, histories: dict[str, list], metric: str, label: str, title: str = "") -> Figure:
     """The last score against a swept value: one curve a name, one history a value, with bands."""
-    log = metric != "accuracy"
-    bands = {name: _lasts(runs, metric) for name, runs in histories.items()}
+    log = metric in _LOGARITHMIC
+    bands = {name: _lasts(name, runs, metric) for name, runs in histories.items()}
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
@@ -60,11 +63,7 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
 
 def partition(task, title: str = "") -> Figure:
     """How many samples of which label each user holds; users may be of unequal size."""
-    if not hasattr(task, "labels"):
-        raise InputError("task must be one of classification, whose users hold labels")
-    held = np.zeros((task.classes, task.users), int)
-    for user, (labels, count) in enumerate(zip(np.asarray(task.labels), task.counts, strict=True)):
-        held[:, user] = np.bincount(labels[: int(count)], minlength=task.classes)
+    held = _held(task)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
@@ -83,22 +82,32 @@ def partition(task, title: str = "") -> Figure:
     return figure
 
 
+def _held(task) -> np.ndarray:
+    """The number of samples [label, user], of data that are a dict with labels [user, sample]."""
+    data = getattr(task, "data", None)
+    labels = np.asarray(data["labels"]) if isinstance(data, dict) and "labels" in data else None
+    if labels is None or labels.ndim != 2 or labels.dtype.kind != "i" or labels.min() < 0:
+        raise InputError(
+            "task must be one of classification, or another with whole numbers as data['labels']"
+        )
+    classes = max(getattr(task.loss, "classes", 0), 1 + labels.max())
+    users = zip(labels, np.asarray(task.counts), strict=True)
+    return np.stack([np.bincount(own[:count], minlength=classes) for own, count in users], 1)
+
+
 def _bands(histories: dict, metric: str) -> dict:
     """Of each history the rounds at which it was scored, and the interval there."""
     bands = {}
     for label, history in histories.items():
-        values = getattr(history, metric, None)
-        if values is None or np.ndim(values) != 2:
-            raise InputError(
-                f"metric must be one that {label!r} has as [trial, evaluation], got {metric!r}"
-            )
-        bands[label] = history.every * (1 + np.arange(values.shape[1])), stats.interval(values)
+        values = stats.scores(history, metric, repr(label))
+        every = history.every if metric in history.scores else 1
+        bands[label] = every * (1 + np.arange(values.shape[1])), stats.interval(values)
     return bands
 
 
-def _lasts(histories: list, metric: str) -> stats.Interval:
+def _lasts(label: str, histories: list, metric: str) -> stats.Interval:
     """The intervals of the last scores, one a history, side by side."""
-    each = [stats.interval(np.asarray(getattr(h, metric))[:, -1]) for h in histories]
+    each = [stats.interval(stats.scores(h, metric, repr(label))[:, -1]) for h in histories]
     mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
     return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jaxota import _arguments
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure
+from jaxota.history import History, check_scores
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import History, Info, Plan, given
+from jaxota.types import Info, Plan, given
 
 
 def simulate(
@@ -101,12 +102,10 @@ def _seen(info: Info, user_power: bool) -> dict[str, jax.Array]:
     return seen
 
 
-def _history(algorithm, state, score, seen: dict, every: int) -> History:
-    score = jax.tree.map(lambda x: x[:, every - 1 :: every], score)
+def _history(algorithm, state, scores, seen: dict, every: int) -> History:
+    check_scores(scores)
     return History(
-        loss=score.loss,
-        gap=score.gap,
-        accuracy=score.accuracy,
+        scores=jax.tree.map(lambda x: x[:, every - 1 :: every], scores),
         **seen,
         model=jax.vmap(algorithm.server.output)(state.model, state.server),
         average=state.average,

@@ -1,4 +1,4 @@
-"""Means over trials with their confidence intervals, and paired differences."""
+"""Means over trials with their confidence intervals, paired differences, and what is left out."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from jaxota.errors import InputError
+from jaxota.history import DIMENSIONS, History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,22 @@ def paired(values, reference, level: float = 0.95) -> Interval:
     both = _finite(values) & _finite(reference)
     result = interval(values[both] - reference[both], level)
     return dataclasses.replace(result, trials=len(values))
+
+
+def scores(history: History, metric: str, whose: str = "this history") -> np.ndarray:
+    """A score [trial, evaluation], or a result [trial, round], NaN in all of a diverged trial.
+
+    A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
+    """
+    values = history.scores.get(metric)
+    if values is None and DIMENSIONS.get(metric) == ("trial", "round"):
+        values = getattr(history, metric)
+    if values is None or np.ndim(values) != 2:
+        raise InputError(
+            f"metric must be one that {whose} has as [trial, evaluation], such as "
+            f"{' or '.join(map(repr, history.scores))}, got {metric!r}"
+        )
+    return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -7,8 +7,9 @@ import jax
 from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once
 from jaxota.errors import InputError
+from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import run
-from jaxota.types import DIMENSIONS, History, Plan
+from jaxota.types import Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
 
@@ -48,7 +49,7 @@ def sweep(
     options = options._replace(chunk=chunk)
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)
-    return history.replace(settings=_named(settings))
+    return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
 
 
 @functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))
@@ -71,10 +72,10 @@ def _count(settings: dict) -> int:
     return next(iter(lengths.values()))
 
 
-def _named(settings: dict) -> dict:
+def _named(settings: dict, results: set) -> dict:
     """Short names where they tell all: `channel.snr_db` is snr_db, `channel.power` is no result."""
     short = [path.rsplit(".", 1)[1] for path in settings]
     return {
-        name if short.count(name) == 1 and name not in DIMENSIONS else path: value
+        name if short.count(name) == 1 and name not in results else path: value
         for name, (path, value) in zip(short, settings.items(), strict=True)
     }

@@ -7,7 +7,7 @@ import numpy as np
 
 def assert_equal(history, other, task, start) -> None:
     """Models within 1e-5·max|θ|, gaps within 1e-3·(gap + 1e-3·initial gap)."""
-    start_gap = np.asarray(jax.vmap(task.problem(0).score)(jnp.asarray(start)).gap)[:, None]
+    start_gap = np.asarray(jax.vmap(task.problem(0).score)(jnp.asarray(start))["gap"])[:, None]
     for model, expected in ((history.model, other.model), (history.average, other.average)):
         expected = np.asarray(expected)
         tolerance = 1e-5 * np.abs(expected).max()

@@ -267,7 +267,7 @@ def test_the_floor_of_mmse_is_mostly_bias():
         run = jax.random.key(0), algorithm, channel, task, rates.ROUNDS, trials
         history = jo.sweep(*run, calibration_trials=20)
         gap, ideal = history.gap[:, :, -1].mean(-1)
-        of_average = task.problem(0).score(history.model[0].mean(0)).gap
+        of_average = task.problem(0).score(history.model[0].mean(0))["gap"]
         assert of_average - ideal > 0.6 * (gap - ideal)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jaxota.experiments import comparison, figures, runner
-from jaxota.types import History
+from jaxota.history import History
 
 
 @pytest.fixture
@@ -19,7 +19,8 @@ def partly_diverged():
         gap, power, none = np.float32(gap), np.full((4, 2), 0.5, np.float32), ()
         model = gap[:, -1:] * np.ones((1, 3), np.float32)
         heard = np.full((4, 2), 20.0, np.float32)
-        return History(gap, gap, none, power, none, power, none, heard, none, none, model, model)
+        scores = {"gap": gap, "loss": gap}
+        return History(scores, power, none, power, none, heard, none, none, model, model)
 
     experiment = figures.EXPERIMENTS["fig1"]
     algorithms = {name: experiment.algorithms[name] for name in ("COTAF", "BAAF")}

@@ -107,7 +107,7 @@ def _check(task, channel, scores):
             field
             for field in vars(history)
             if not isinstance(getattr(history, field), tuple | dict | int)
-        }
+        } | set(scores)
 
 
 @each_channel

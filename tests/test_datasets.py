@@ -135,11 +135,12 @@ def test_a_task_of_stored_images(tmp_path, cache):
     folder = _write(tmp_path / "files", _idx_files(splits))
     task = jo.tasks.mnist(KEY, 4, 6, jo.tasks.quantity_skew(1.0), folder, init_scale=0.1)
     assert task.users == 4 and task.dim == 7850 and int(task.counts.sum()) == 24
-    assert task.features.min() >= 0 and 0.9 < task.features.max() <= 1
+    features = task.data["features"]
+    assert features.min() >= 0 and 0.9 < features.max() <= 1
     images, labels = splits["train"]
-    first = np.round(255 * np.asarray(task.features[0, 0])).astype(int)
+    first = np.round(255 * np.asarray(task.numbers[0, 0])).astype(int)
     (where,) = np.flatnonzero((images.reshape(40, -1) == first).all(1))
-    assert labels[where] == task.labels[0, 0]
+    assert labels[where] == task.data["labels"][0, 0]
     with pytest.raises(jo.InputError, match="users · samples must be ≤ 40"):
         jo.tasks.mnist(KEY, 10, 600, data_dir=folder)
 
@@ -160,7 +161,7 @@ def test_emnist_look_alike(tmp_path, cache, place):
     ):
         _assert_same(split, arrays)
     task = jo.tasks.emnist(KEY, 2, 5, data_dir=folder, module=jo.tasks.MLP(47, (3,)))
-    assert task.classes == 47
+    assert task.loss.classes == 47
     with pytest.raises(jo.InputError, match="config must be one of balanced, byclass"):
         jo.tasks.emnist(KEY, config="small")
 
@@ -188,7 +189,7 @@ def test_cifar10_look_alike(tmp_path, cache, place):
     for split, arrays in zip(storage.load("cifar10", "", tmp_path), splits.values(), strict=True):
         _assert_same(split, arrays)
     task = jo.tasks.cifar10(KEY, 2, 5, data_dir=tmp_path)
-    assert task.shape == (32, 32, 3) and task.dim == 3072 * 10 + 10
+    assert task.data["features"].shape[2:] == (32, 32, 3) and task.dim == 3072 * 10 + 10
 
 
 def _damage(files, fault):
@@ -385,11 +386,12 @@ def test_a_server_in_trouble_is_not_waited_for(server):
 
 def test_digits_come_with_scikit_learn():
     task = jo.tasks.digits(KEY)
-    assert task.features.shape == (10, 140, 64) and task.shape == (8, 8, 1) and task.dim == 650
-    assert task.test_labels.shape == (359,) and set(np.asarray(task.test_labels)) == set(range(10))
-    assert task.features.min() == 0 and task.features.max() == 1
-    test = {row.tobytes() for row in np.asarray(task.test_features)}
-    assert not test & {row.tobytes() for row in np.asarray(task.features).reshape(-1, 64)}
+    features, test = np.asarray(task.data["features"]), jax.device_get(task.test_data)
+    assert features.shape == (10, 140, 8, 8, 1) and task.dim == 650
+    assert test["labels"].shape == (359,) and set(test["labels"]) == set(range(10))
+    assert features.min() == 0 and features.max() == 1
+    seen = {row.tobytes() for row in features.reshape(-1, 64)}
+    assert not seen & {row.tobytes() for row in test["features"].reshape(-1, 64)}
 
 
 def test_missing_packages_are_named(monkeypatch):

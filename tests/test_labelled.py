@@ -11,7 +11,7 @@ from flax import nnx
 import jaxota as jo
 from jaxota import _arguments, _chunks
 from jaxota.simulation import _program
-from jaxota.tasks import flax_modules, labelled
+from jaxota.tasks import blocks, functions
 
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
 
@@ -67,9 +67,9 @@ def test_softmax_regression_agrees_with_numpy(arrays, task, model):
     score = problem.score(jnp.asarray(model, "float32"))
     right = (_logits(model, x_test).argmax(1) == y_test).mean()
     loss = np.mean([_loss(model, x, y) for x, y in zip(features, labels, strict=True)])
-    np.testing.assert_allclose(score.accuracy, right, atol=1e-5)
-    np.testing.assert_allclose(score.loss, loss, atol=1e-5)
-    assert score.gap == ()
+    np.testing.assert_allclose(score["accuracy"], right, atol=1e-5)
+    np.testing.assert_allclose(score["loss"], loss, atol=1e-5)
+    assert set(score) == {"loss", "accuracy"}
 
 
 def test_a_padded_user_is_the_user_itself(arrays, task, model):
@@ -79,9 +79,9 @@ def test_a_padded_user_is_the_user_itself(arrays, task, model):
     for user in range(3):
         alone = jo.tasks.classification(module, (features[user][None], labels[user][None]), test)
         shared = task.replace(
-            **{k: getattr(task, k)[user : user + 1] for k in ("features", "labels", "counts")}
+            **{k: getattr(task, k)[user : user + 1] for k in ("numbers", "wholes", "counts")}
         )
-        losses = [t.problem(0).score(model).loss for t in (alone, shared)]
+        losses = [t.problem(0).score(model)["loss"] for t in (alone, shared)]
         np.testing.assert_allclose(*losses, rtol=1e-6)
         gradients = alone.full_gradient(model, 0), task.full_gradient(model, user)
         np.testing.assert_allclose(*gradients, atol=1e-6)
@@ -91,8 +91,8 @@ def test_padding_is_never_seen(task):
     """Whatever the padding holds, nothing changes: neither minibatches nor scores touch it."""
     outside = np.arange(7)[None] >= np.array(SIZES)[:, None]
     other = task.replace(
-        features=jnp.where(outside[..., None], 50.0, task.features),
-        labels=jnp.where(outside, 2, task.labels),
+        numbers=jnp.where(outside[..., None], 50.0, task.numbers),
+        wholes=jnp.where(outside[..., None], 2, task.wholes),
     )
     for algorithm in (jo.scaffold(0.1, 3, batch=4), jo.scaffold(0.1, 3, control_batch=2)):
         runs = [
@@ -112,18 +112,22 @@ class Normalised(nn.Module):
         return nn.Dense(CLASSES)(x / jnp.linalg.norm(x, axis=1, keepdims=True))
 
 
+def _numbers_of_a_sample(task):
+    return functions.activations(task.start, task.loss, task.columns)
+
+
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
-    monkeypatch.setattr(labelled, "BLOCK", 4 * flax_modules.activations(task.module, task.shape))
+    monkeypatch.setattr(blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
     run = jo.simulate(jax.random.key(0), jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
 
 def test_a_diverged_model_has_no_accuracy(task):
     bad = task.score(jnp.full(task.dim, jnp.nan))
-    assert np.isnan(bad.loss) and np.isnan(bad.accuracy)
-    assert task.score(jnp.zeros(task.dim)).accuracy <= 1
+    assert np.isnan(bad["loss"]) and np.isnan(bad["accuracy"])
+    assert task.score(jnp.zeros(task.dim))["accuracy"] <= 1
 
 
 def test_head_is_the_first_fifth(task, model, arrays):
@@ -164,8 +168,7 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
     """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
     model = jnp.asarray(model, "float32")
     whole = task.score(model), task.full_gradient(model, 0)
-    activations = flax_modules.activations(task.module, task.shape)
-    monkeypatch.setattr(labelled, "BLOCK", 2 * activations)
+    monkeypatch.setattr(blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
     assert task._block == 2
     for got, expected in zip(
         jax.tree.leaves((task.score(model), task.full_gradient(model, 0))),
@@ -232,7 +235,7 @@ def test_losses_of_optax(arrays, model):
     module, model = jo.tasks.SoftmaxRegression(CLASSES), jnp.asarray(model, "float32")
 
     def loss_of(loss):
-        return float(jo.tasks.classification(module, *arrays, loss).score(model).loss)
+        return float(jo.tasks.classification(module, *arrays, loss).score(model)["loss"])
 
     labels = loss_of(optax.softmax_cross_entropy_with_integer_labels)
     assert loss_of(optax.softmax_cross_entropy) == pytest.approx(labels, rel=1e-5)
@@ -314,7 +317,7 @@ def test_modules_of_nnx_come_through_flax_bridge(arrays, model):
     task = jo.tasks.classification(nnx.bridge.to_linen(Linear), *arrays)
     model = jnp.asarray(model, "float32")
     expected = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
-    np.testing.assert_allclose(task.score(model).loss, expected.score(model).loss, rtol=1e-6)
+    np.testing.assert_allclose(task.score(model)["loss"], expected.score(model)["loss"], rtol=1e-6)
 
 
 class Wrong(nn.Module):

@@ -13,8 +13,12 @@ def history(task):
     return jo.simulate(jax.random.key(0), jo.fedavg(1e-2, 2, 2), jo.Channel(), task, 6, 3, every=2)
 
 
+def _with(history, gap):
+    return history.replace(scores=history.scores | {"gap": gap})
+
+
 def test_curves_show_means_and_bands(history):
-    figure = plots.curves({"one": history, "two": history.replace(gap=2 * history.gap)}, title="T")
+    figure = plots.curves({"one": history, "two": _with(history, 2 * history.gap)}, title="T")
     axes = figure.axes[0]
     lines = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert [line.get_label() for line in lines] == ["one", "two"]
@@ -29,7 +33,7 @@ def test_curves_show_means_and_bands(history):
 
 def test_bands_that_reach_zero_are_cut_visibly(history):
     gap = np.array([[1.0, 0.01, 1.0], [1.2, 3.0, 1.1], [0.9, 0.02, 1.2]])
-    axes = plots.curves({"wide": history.replace(gap=gap)}).axes[0]
+    axes = plots.curves({"wide": _with(history, gap)}).axes[0]
     marks = axes.lines[1]
     np.testing.assert_array_equal(marks.get_xdata(), [4])
     assert marks.get_marker() == "v"
@@ -40,7 +44,7 @@ def test_bands_that_reach_zero_are_cut_visibly(history):
 
 
 def test_panels_share_a_scale_and_a_legend(history):
-    groups = {"A": {"x": history, "y": history}, "B": {"x": history.replace(gap=9 * history.gap)}}
+    groups = {"A": {"x": history, "y": history}, "B": {"x": _with(history, 9 * history.gap)}}
     figure = plots.panels(groups, title="T")
     assert [axes.get_title() for axes in figure.axes] == ["A", "B"]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
@@ -48,7 +52,7 @@ def test_panels_share_a_scale_and_a_legend(history):
 
 
 def test_finals_show_the_last_score_against_a_value(history):
-    runs = [history, history.replace(gap=2 * history.gap)]
+    runs = [history, _with(history, 2 * history.gap)]
     axes = plots.finals([0.0, 0.5], {"A": runs}, "gap", "error").axes[0]
     last = np.mean(history.gap[:, -1])
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [last, 2 * last], rtol=1e-5)
@@ -59,19 +63,29 @@ def test_finals_show_the_last_score_against_a_value(history):
 def test_diverged_trials_are_named_in_the_legend(history):
     gap = np.array(history.gap)
     gap[0, 1] = np.nan
-    axes = plots.curves({"half": history.replace(gap=gap)}).axes[0]
+    axes = plots.curves({"half": _with(history, gap)}).axes[0]
     assert axes.lines[0].get_label() == "half (1 of 3 diverged)"
 
 
 def test_all_diverged_or_one_trial_still_draw(history, tmp_path):
     gap = np.full((3, 3), np.nan)
     one = jax.tree.map(lambda x: x[:1], history)
-    plots.curves({"none": history.replace(gap=gap), "one": one}).savefig(tmp_path / "x.png")
-    plots.curves({"none": history.replace(gap=gap)}).savefig(tmp_path / "y.png")
+    plots.curves({"none": _with(history, gap), "one": one}).savefig(tmp_path / "x.png")
+    plots.curves({"none": _with(history, gap)}).savefig(tmp_path / "y.png")
+
+
+def test_any_score_and_what_every_round_gives_are_drawn(history):
+    other = history.replace(scores=history.scores | {"top5": 3 * history.gap})
+    axes = plots.curves({"one": other}, "top5").axes[0]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), 3 * np.mean(history.gap, 0), rtol=1e-5)
+    assert axes.get_yscale() == "linear" and axes.get_ylabel() == "top5"
+    assert plots.curves({"one": other}, "loss").axes[0].get_yscale() == "log"
+    axes = plots.curves({"one": other}, "power").axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), 1 + np.arange(6))
 
 
 def test_unknown_metrics_are_refused(history):
-    for metric in ("accuracy", "speed"):
+    for metric in ("accuracy", "speed", "model", "settings"):
         with pytest.raises(jo.InputError, match="metric must be one that 'one' has"):
             plots.curves({"one": history}, metric)
 
@@ -84,7 +98,7 @@ def test_partition_shows_who_holds_how_much_of_which_label(users, tmp_path):
     held = axes.images[0].get_array()
     assert held.shape == (10, users) and axes.get_title() == "T"
     np.testing.assert_array_equal(held.sum(0), task.counts)
-    mine = np.asarray(task.labels[0, : task.counts[0]])
+    mine = np.asarray(task.data["labels"][0, : task.counts[0]])
     np.testing.assert_array_equal(held[:, 0], np.bincount(mine, minlength=10))
     numbers = [int(text.get_text()) for text in axes.texts]
     assert numbers == (list(held.ravel()) if users == 4 else [])

@@ -17,7 +17,7 @@ def _blocks(language):
 
 def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python")
     assert len(blocks) == 7
     for block in blocks:

@@ -101,5 +101,5 @@ def test_an_output_apart_from_the_broadcast_model_is_what_is_scored(task, start)
     half = _run(jo.fedavg(**LOCAL, server=Half()), task, start)
     expected = (np.asarray(plain[0].model) + np.asarray(plain[1].model)) / 2
     np.testing.assert_allclose(half.model, expected, rtol=1e-5, atol=1e-5)
-    gap = jax.vmap(task.problem(0).score)(jnp.asarray(expected)).gap
+    gap = jax.vmap(task.problem(0).score)(jnp.asarray(expected))["gap"]
     np.testing.assert_allclose(half.gap[:, -1], gap, rtol=1e-3)

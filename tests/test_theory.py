@@ -647,7 +647,7 @@ def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     algorithm = jo.baaf(found.bound.step_size[0, 0], 4, 5)
     plan = jo.calibrate(key, algorithm, mine, 25, 20, initial=zeros)
     history = jo.simulate(key, algorithm, channel, mine, 25, 4, plan=plan, initial=zeros)
-    gap = jax.vmap(mine.problem(0).score)(history.average).gap
+    gap = jax.vmap(mine.problem(0).score)(history.average)["gap"]
     np.testing.assert_allclose(found.gap[0, 0], gap, rtol=1e-3)
 
 
@@ -677,7 +677,7 @@ def test_theorems_fail_where_the_logarithm_is_zero(task, start):
     """Finding: for μ²R·d_0 ≤ c the noise terms vanish, the proofs' step is 0, and the model stays
     at θ^0, whose gap is at least μ·d_0/2; the bound falls below that as R grows."""
     problem, model = task.problem(0), start[0]
-    mu, gap = float(problem.strong_convexity), float(problem.score(model).gap)
+    mu, gap = float(problem.strong_convexity), float(problem.score(model)["gap"])
     far = float(np.sum((model - np.asarray(problem.optimum)) ** 2))
     loud = _constants(
         strong_convexity=mu, smoothness=mu, initial_distance=far, gradient_variance=1e9

@@ -10,6 +10,7 @@ from rich.table import Table
 import jaxota
 from jaxota import _files, stats
 from jaxota.experiments.runner import Results
+from jaxota.types import given
 
 
 def table(results: Results) -> Table:
@@ -24,7 +25,7 @@ def table(results: Results) -> Table:
         grid.add_column(heading, justify="right")
     for (algorithm, setting), history in results.histories.items():
         final, other = (
-            _scores(h, metric) for h in (history, results.histories[reference, setting])
+            stats.scores(h, metric)[:, -1] for h in (history, results.histories[reference, setting])
         )
         grid.add_row(
             algorithm,
@@ -106,10 +107,8 @@ def tidy(results: Results):
         label = [algorithm, setting] if several else [algorithm]
         ratio = _power_ratio(history)[history.every - 1 :: history.every]
         rounds = history.every * (1 + np.arange(len(ratio)))
-        for metric in ("gap", "loss", "accuracy"):
-            if isinstance(getattr(history, metric), tuple):
-                continue
-            band = stats.interval(_scores(history, metric, slice(None)))
+        for metric in history.scores:
+            band = stats.interval(stats.scores(history, metric))
             columns = (rounds, band.mean, band.low, band.high, ratio)
             for r, *numbers in zip(*columns, strict=True):
                 yield [*label, r, metric, *(f"{value:.9g}" for value in numbers)]
@@ -158,17 +157,10 @@ def _snr(experiment) -> str:
     return f"SNR {float(channel.snr_db):g} dB per {channel.snr_per}"
 
 
-def _scores(history, metric: str, evaluations=-1) -> np.ndarray:
-    """A metric [trial] or [trial, evaluation], NaN in all of a trial that diverged anywhere."""
-    values = np.array(getattr(history, metric), np.float64)
-    values[history.diverged] = np.nan
-    return values[:, evaluations]
-
-
 def _power_ratio(history) -> np.ndarray:
     """[round] mean over trials of the larger block's power ratio, without diverged trials."""
     power = np.asarray(history.power, np.float64)
-    if not isinstance(history.control_power, tuple):
+    if given(history.control_power):
         power = np.maximum(power, history.control_power)
     kept = power[~history.diverged]
     return kept.mean(0) if len(kept) else np.full(power.shape[1], np.nan)

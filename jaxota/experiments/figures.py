@@ -3,14 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
-from jaxota.errors import InputError
 from jaxota.experiments import bounds, rates
 from jaxota.fading import rayleigh
+from jaxota.tasks.images.known import Images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,54 +31,6 @@ class Experiment:
     @property
     def title(self) -> str:
         return self.about.format(dataset=getattr(self.task, "title", ""))
-
-
-class Dataset(NamedTuple):
-    """A set of images that an experiment may be run on."""
-
-    title: str
-    task: Callable
-    classes: int = 10
-
-
-DATASETS = {
-    "mnist": Dataset("MNIST", tasks.mnist),
-    "fashion_mnist": Dataset("Fashion-MNIST", tasks.fashion_mnist),
-    "emnist": Dataset("EMNIST", tasks.emnist, classes=47),
-    "cifar10": Dataset("CIFAR-10", tasks.cifar10),
-    "digits": Dataset("8×8 digits", tasks.digits),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """A task of classifying images, dealt out to ten users."""
-
-    dataset: str
-    module: Callable  # number of classes → flax module
-    partition: Callable = tasks.iid()
-    init_scale: float = 0.0
-    data_dir: str | None = None
-
-    @property
-    def title(self) -> str:
-        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
-        return self._known.title + scale
-
-    def __call__(self, key):
-        task, classes = self._known.task, self._known.classes
-        options = {"partition": self.partition, "init_scale": self.init_scale}
-        if self.dataset != "digits":
-            options["data_dir"] = self.data_dir
-        elif self.data_dir is not None:
-            raise InputError("data_dir must not be given for digits, which need no files")
-        return task(key, module=self.module(classes), **options)
-
-    @property
-    def _known(self) -> Dataset:
-        if self.dataset not in DATASETS:
-            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
-        return DATASETS[self.dataset]
 
 
 def _one_panel(results, title: str):

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import time
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,10 @@ import numpy as np
 from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once, trials_between_reports
 from jaxota.calibration import noise_free, observe, pool
+from jaxota.errors import InputError
 from jaxota.experiments.figures import Experiment
+from jaxota.history import History
 from jaxota.simulation import run_all
-from jaxota.types import History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +39,47 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
     channel touches, is a program before them.
     """
     seed = _validate.seed(seed)
+    report("reading the data")
+    entered = _enter(experiment, *jax.random.split(jax.random.key(seed)))
+    report("compiling")
+    start = time.perf_counter()
+    calibrate, plans = _compiled_calibration(entered)
+    simulate = _compiled_runs(entered, plans)
+    ready = time.perf_counter()
+    plans = calibrate(functools.partial(report, "calibrating"))
+    joined = simulate(plans, functools.partial(report, "running"))
+    end = time.perf_counter()
+    adrift = {
+        label
+        for label, plan in zip(experiment.algorithms, plans, strict=True)
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(plan))
+    }
+    histories = _by_label(experiment, entered.kinds, joined)
+    return Results(experiment, seed, histories, adrift, ready - start, end - ready)
+
+
+class _Entered(NamedTuple):
+    """An experiment, checked and cast."""
+
+    options: _arguments.Options
+    trials: int
+    common: dict  # the key and the task
+    algorithms: tuple
+    rules: tuple  # a number for each algorithm's local rule
+    kinds: list  # the channels, as `_kinds` stacks them
+
+
+def _enter(experiment: Experiment, k_data, k_trials) -> _Entered:
+    """The experiment's parts with their data; InputError at the first that does not fit."""
     rounds = _validate.whole("rounds", experiment.rounds, 1)
     trials = _validate.whole("trials", experiment.trials, 1)
-    k_data, k_trials = jax.random.split(jax.random.key(seed))
-    report("reading the data")
+    if experiment.reference not in experiment.algorithms:
+        raise InputError(
+            f"reference must be one of the algorithms, {', '.join(experiment.algorithms)}, "
+            f"got {experiment.reference!r}"
+        )
+    if not experiment.channels:
+        raise InputError("channels must hold at least one channel, got none")
     # The last round is scored, whatever their number.
     task, every = experiment.task(k_data), math.gcd(experiment.every, rounds)
     entered = [
@@ -48,53 +87,73 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
         for algorithm in experiment.algorithms.values()
         for channel in experiment.channels.values()
     ]
-    settings = len(experiment.channels)
+    for arguments, _ in entered:
+        _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
     arguments, options = entered[0]
-    kinds = _kinds([each["channel"] for each, _ in entered[:settings]])
+    _check_metric(experiment.metric, arguments["task"])
+    settings = len(experiment.channels)
     algorithms = tuple(each["algorithm"] for each, _ in entered[::settings])
-    chunk = trials_at_once(algorithms, arguments["task"], settings)
-    options = options._replace(chunk=chunk)
-    common = {"key": k_trials, "task": arguments["task"]}
-    rules = _rules(algorithms)
-    planned = {r: a for r, a in zip(rules, algorithms, strict=True) if a.needs}
-    calibration = {"algorithms": tuple(planned.values()), **common}
+    return _Entered(
+        options._replace(chunk=trials_at_once(algorithms, arguments["task"], settings)),
+        trials,
+        {"key": k_trials, "task": arguments["task"]},
+        algorithms,
+        _rules(algorithms),
+        _kinds([each["channel"] for each, _ in entered[:settings]]),
+    )
 
-    report("compiling")
-    start = time.perf_counter()
-    size = arguments["task"], 1, rounds, options.calibration_trials
-    few = trials_between_reports(calibration["algorithms"], *size)
-    lowered = _observe_all.lower(options, trials=jnp.arange(few), **calibration)
-    observe, plans = lowered.compile(), jax.eval_shape(_pooled, lowered.out_info)
-    common |= {"algorithms": algorithms}
-    size = trials_between_reports(algorithms, arguments["task"], settings, rounds, trials)
-    plans = _by_rule(planned, plans, rules)
+
+def _check_metric(metric: str, task) -> None:
+    scores = jax.eval_shape(lambda: task.problem(0).score(jnp.zeros(task.dim)))
+    if metric not in scores:
+        raise InputError(
+            f"metric must be one of the task's scores, {', '.join(scores)}, got {metric!r}"
+        )
+
+
+def _compiled_calibration(entered: _Entered):
+    """A function that measures each algorithm's plan, `()` where it has none, and their shapes."""
+    pairs = zip(entered.rules, entered.algorithms, strict=True)
+    planned = {rule: algorithm for rule, algorithm in pairs if algorithm.needs}
+    arguments = {"algorithms": tuple(planned.values()), **entered.common}
+    trials = entered.options.calibration_trials
+    work = entered.common["task"], 1, entered.options.rounds, trials
+    size = trials_between_reports(arguments["algorithms"], *work)
+    lowered = _observe_all.lower(entered.options, trials=jnp.arange(size), **arguments)
+    program = lowered.compile()
+
+    def calibrate(report) -> tuple:
+        seen = _in_pieces(
+            lambda numbers: program(trials=numbers, **arguments), trials, size, 0, report
+        )
+        return _by_rule(planned, _pooled(seen), entered.rules)
+
+    shapes = jax.eval_shape(_pooled, lowered.out_info)
+    return calibrate, _by_rule(planned, shapes, entered.rules)
+
+
+def _compiled_runs(entered: _Entered, plans: tuple):
+    """A function of the plans that runs all trials: for each kind of channel, its histories."""
+    kinds, trials = entered.kinds, entered.trials
+    common = {"algorithms": entered.algorithms, **entered.common}
+    settings = sum(len(numbers) for numbers, _ in kinds)
+    work = entered.common["task"], settings, entered.options.rounds, trials
+    size = trials_between_reports(entered.algorithms, *work)
+    first = {"trials": jnp.arange(size), "plans": plans}
     programs = [
-        _run_settings.lower(options, kind, trials=jnp.arange(size), plans=plans, **common).compile()
-        for _, kind in kinds
+        _run_settings.lower(entered.options, kind, **first, **common).compile() for _, kind in kinds
     ]
 
-    ready = time.perf_counter()
-    seen = _in_pieces(
-        lambda numbers: observe(trials=numbers, **calibration),
-        *(options.calibration_trials, few, 0, functools.partial(report, "calibrating")),
-    )
-    pooled = _pooled(seen)
-    plans = _by_rule(planned, pooled, rules)
-    joined = _in_pieces(
-        lambda numbers: [
-            program(kind, trials=numbers, plans=plans, **common)
-            for program, (_, kind) in zip(programs, kinds, strict=True)
-        ],
-        *(trials, size, 1, functools.partial(report, "running")),
-    )
-    end = time.perf_counter()
-    adrift = {
-        label
-        for label, plan in zip(experiment.algorithms, plans, strict=True)
-        if not all(np.isfinite(x).all() for x in jax.tree.leaves(plan))
-    }
-    histories = _by_label(experiment, kinds, joined)
-    return Results(experiment, seed, histories, adrift, ready - start, end - ready)
+    def simulate(plans: tuple, report) -> list:
+        def piece(numbers):
+            return [
+                program(kind, trials=numbers, plans=plans, **common)
+                for program, (_, kind) in zip(programs, kinds, strict=True)
+            ]
+
+        return _in_pieces(piece, trials, size, 1, report)
+
+    return simulate
 
 
 def _in_pieces(program, trials: int, size: int, axis: int, report):

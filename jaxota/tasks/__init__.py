@@ -2,10 +2,12 @@
 
 A task offers `users`, `dim` and `problem(trial)`. The problem is what the engine computes with:
 `init(key)` [d], `gradient(model, user, samples)` [d], `full_gradient(model, user)` [d],
-`score(model)`, `head()` (the first fifth of every user's samples, for calibration), `counts`
-[user] and `strong_convexity`. `floats_per_trial(batch)` bounds what a trial's data take in memory.
+`score(model)` (a dict of numbers by their names), `head()` (the first fifth of every user's
+samples, for calibration), `counts` [user] and `strong_convexity`. `floats_per_trial(batch)` bounds
+what a trial's data take in memory.
 """
 
+from jaxota.tasks.empirical_risk import empirical as empirical
 from jaxota.tasks.images.datasets import cifar10 as cifar10
 from jaxota.tasks.images.datasets import digits as digits
 from jaxota.tasks.images.datasets import emnist as emnist

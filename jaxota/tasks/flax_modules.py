@@ -7,35 +7,17 @@ import flax.core
 import flax.errors
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxota import _validate
 from jaxota.errors import InputError
-
-
-@functools.cache
-def layout(module, shape: tuple):
-    """The number d of the module's parameters, and the way back to them from a vector [d]."""
-    leaves, structure = jax.tree.flatten(_variables(module, shape)["params"])
-    ends = np.cumsum([leaf.size for leaf in leaves])
-
-    def unravel(model):
-        pieces = jnp.split(model, ends[:-1])
-        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
-        return jax.tree.unflatten(structure, shaped)
-
-    return int(ends[-1]), unravel
+from jaxota.tasks import blocks
 
 
 @functools.cache
 def activations(module, shape: tuple) -> int:
     """How many numbers the module computes of one sample."""
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
-    program = jax.make_jaxpr(module.apply)(_variables(module, shape), sample)
-    shaped = ("reshape", "squeeze")  # the same numbers again
-    computed = [eqn for eqn in program.eqns if eqn.primitive.name not in shaped]
-    return sum(var.aval.size for eqn in computed for var in eqn.outvars)
+    return blocks.computed(module.apply, _variables(module, shape), sample)
 
 
 def hashable(module):
@@ -69,26 +51,21 @@ def _variables(module, shape: tuple):
     return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
 
 
-def _of_one_hot(loss, logits, labels):
-    """The loss of every sample [sample], by one that wants labels in the shape of the logits."""
-    losses = loss(logits, jax.nn.one_hot(labels, logits.shape[-1]))
-    return losses.sum(-1) if losses.ndim == 2 else losses
-
-
-def per_sample(loss, classes: int):
-    """`loss` as a function of logits [sample, classes] and labels [sample] to [sample]."""
-    logits = jax.ShapeDtypeStruct((classes + 1, classes), "float32")
-    labels = jax.ShapeDtypeStruct((classes + 1,), "int32")
+def wants_one_hot(loss, classes: int) -> bool:
+    """Whether `loss` takes labels as rows of 0 and 1 [sample, classes], not as numbers [sample]."""
+    count = classes + 1
+    logits = jax.ShapeDtypeStruct((count, classes), "float32")
     reasons = []
-    for form in (loss, functools.partial(_of_one_hot, loss)):
+    for one_hot in (False, True):
+        shape, type_ = (count, *([classes] * one_hot)), "float32" if one_hot else "int32"
         try:
-            shape = jax.eval_shape(form, logits, labels).shape
+            shape = jax.eval_shape(loss, logits, jax.ShapeDtypeStruct(shape, type_)).shape
         except Exception as error:
             reasons.append(_validate.first_line(error))
             continue
-        if shape == labels.shape:
-            return form
-        reasons.append(f"it gives shape {list(shape)} for {classes + 1} samples")
+        if shape == (count,) or (one_hot and shape == (count, classes)):
+            return one_hot
+        reasons.append(f"it gives shape {list(shape)} for {count} samples")
     raise InputError(
         "loss must give one number a sample from logits and labels, such as "
         f"optax.softmax_cross_entropy_with_integer_labels: {reasons[0]}"

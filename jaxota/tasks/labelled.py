@@ -1,123 +1,63 @@
 """Any flax module and any loss on anyone's labelled arrays, the paper's section V-B."""
 
-import math
+import dataclasses
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from jaxota import _validate
+from jaxota._canonical import canonical
 from jaxota.errors import InputError
-from jaxota.tasks import flax_modules
-from jaxota.types import Array, Score, part, static, traced
-
-BLOCK = 2**21  # numbers inside the module that one evaluation may hold at once
+from jaxota.tasks import blocks, flax_modules
+from jaxota.tasks.empirical_risk import Empirical, empirical
 
 
-@part
-class Classification:
-    """Users' labelled samples, padded to the longest user, and a test set; see `classification`.
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A module's own initial parameters."""
 
-    The task is its own problem: nothing is drawn anew per trial but the initial model.
-    """
+    module: nn.Module
+    shape: tuple[int, ...]  # of one sample
 
-    features: Array = traced(rank=3)  # [user, sample, feature]
-    labels: Array = traced(rank=2, dtype="int32")  # [user, sample]
-    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
-    test_features: Array = traced(rank=2)  # [sample, feature]
-    test_labels: Array = traced(rank=1, dtype="int32")  # [sample]
-    init_scale: Array = traced(at_least=0.0)
-    module: nn.Module = static()
-    loss: object = static()  # (logits [sample, classes], labels [sample]) → [sample]
-    shape: tuple = static()  # of one sample, as the module sees it
-    classes: int = static(at_least=1)
+    def __call__(self, key):
+        return self.module.init(key, jnp.zeros((1, *self.shape)))["params"]
 
-    strong_convexity = 0.0  # none is known: the average of a run is the plain mean
 
-    @property
-    def users(self) -> int:
-        return self.features.shape[-3]
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """The loss [sample] of a module's logits and the labels, or these as rows of 0 and 1."""
 
-    @property
-    def dim(self) -> int:
-        return flax_modules.layout(self.module, self.shape)[0]
+    module: nn.Module
+    loss: Callable
+    one_hot: bool
+    classes: int
 
-    def problem(self, trial) -> "Classification":
-        return self
+    def __call__(self, parameters, batch):
+        logits = self.module.apply({"params": parameters}, batch["features"])
+        if not self.one_hot:
+            return self.loss(logits, batch["labels"])
+        losses = self.loss(logits, jax.nn.one_hot(batch["labels"], self.classes))
+        return losses.sum(-1) if losses.ndim == 2 else losses
 
-    def floats_per_trial(self, batch: int) -> int:
-        each, pixels = flax_modules.activations(self.module, self.shape), math.prod(self.shape)
-        own, tested = self.users * self.features.shape[-2], self.test_labels.shape[-1]
-        evaluated = max(self.users, min(max(own, tested), BLOCK // each))  # samples at a time
-        return self.users * batch * (pixels + 2 * each) + 2 * evaluated * each
 
-    def head(self) -> "Classification":
-        """The same users with the first fifth of their samples, rounded up."""
-        samples = -(-self.features.shape[1] // 5)
-        features, labels = self.features[:, :samples], self.labels[:, :samples]
-        return self.replace(features=features, labels=labels, counts=-(-self.counts // 5))
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """The share of test samples that a module labels right."""
 
-    def init(self, key) -> Array:
-        """The module's own initial parameters [d], plus N(0, init_scale²)."""
-        k_own, k_more = jax.random.split(key)
-        own = ravel_pytree(self.module.init(k_own, jnp.zeros((1, *self.shape)))["params"])[0]
-        return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
+    module: nn.Module
 
-    def gradient(self, model, user, samples) -> Array:
-        """The mean gradient [d] of the `samples` [batch] of one user."""
-        rows = user * self.features.shape[1] + samples
-        features, labels = (x.at[rows].get(mode="promise_in_bounds") for x in self._table)
-        return jax.grad(lambda m: self._losses(m, features, labels).mean())(model)
+    def __call__(self, parameters, test) -> dict:
+        def right(test, weights):
+            found = jnp.argmax(self.module.apply({"params": parameters}, test["features"]), -1)
+            return (weights * (found == test["labels"])).sum()
 
-    def full_gradient(self, model, user) -> Array:
-        """∇f_i [d] over all samples of one user."""
-        share = 1.0 / self.counts[user].astype("float32")
-        weights = jnp.where(jnp.arange(self.labels.shape[1]) < self.counts[user], share, 0.0)
-
-        def gradient(features, labels, weights):
-            return jax.grad(lambda m: (weights * self._losses(m, features, labels)).sum())(model)
-
-        size = max(1, self._block // self.users)  # all users take theirs at once
-        return _in_blocks(gradient, size, self.features[user], self.labels[user], weights)
-
-    def score(self, model) -> Score:
-        """F over the users' own samples, and the share of test samples that are labelled right."""
-
-        def loss(features, labels, weights):
-            return (weights * self._losses(model, features, labels)).sum()
-
-        def right(features, labels, weights):
-            found = jnp.argmax(self._logits(model, features), -1)
-            return (weights * (found == labels)).sum()
-
-        inside = jnp.arange(self.labels.shape[1])[None] < self.counts[:, None]
-        share = 1.0 / (self.users * self.counts.astype("float32"))
-        own = (*self._table, jnp.where(inside, share[:, None], 0.0).reshape(-1))
-        tested = self.test_features, self.test_labels, jnp.ones(self.test_labels.shape, "float32")
-        loss = _in_blocks(loss, self._block, *own)
-        accuracy = _in_blocks(right, self._block, *tested) / self.test_labels.size
-        # The largest of logits that are NaN is the first: a diverged model has no accuracy.
-        return Score(loss=loss, accuracy=jnp.where(jnp.isfinite(loss), accuracy, jnp.nan))
-
-    @property
-    def _table(self):
-        """All users' samples in a row: features [user · sample, feature] and labels."""
-        return self.features.reshape(-1, self.features.shape[-1]), self.labels.reshape(-1)
-
-    @property
-    def _block(self) -> int:
-        """Samples that are evaluated at once."""
-        return max(1, BLOCK // flax_modules.activations(self.module, self.shape))
-
-    def _logits(self, model, features) -> Array:
-        parameters = flax_modules.layout(self.module, self.shape)[1](model)
-        return self.module.apply({"params": parameters}, features.reshape(-1, *self.shape))
-
-    def _losses(self, model, features, labels) -> Array:
-        return self.loss(self._logits(model, features), labels)
+        each = flax_modules.activations(self.module, test["features"].shape[1:])
+        weights = jnp.ones(test["labels"].shape, "float32")
+        return {"accuracy": blocks.total(right, blocks.at_once(each), test, weights) / weights.size}
 
 
 def classification(
@@ -126,7 +66,7 @@ def classification(
     test_data,
     loss=optax.softmax_cross_entropy_with_integer_labels,
     init_scale=0.0,
-) -> Classification:
+) -> Empirical:
     """Train `module` on your labelled data; the score is the accuracy on `test_data`.
 
     module: a flax module (linen) from a batch of samples to logits [sample, classes].
@@ -141,7 +81,8 @@ def classification(
     shape = test_features.shape[1:]
     module = flax_modules.hashable(module)
     classes = flax_modules.classes(module, shape)
-    loss = flax_modules.per_sample(loss, classes)
+    loss = canonical(loss)
+    one_hot = flax_modules.wants_one_hot(loss, classes)
     _check_labels("test_data", test_labels, classes)
     for user, (x, y) in enumerate(users):
         _check_labels(f"data of user {user}", y, classes)
@@ -150,39 +91,14 @@ def classification(
                 f"data of user {user} must be of the shape {list(shape)} of the test samples, "
                 f"got {list(x.shape[1:])}"
             )
-    counts = np.array([len(y) for _, y in users], np.int32)
-    features = np.zeros((len(users), counts.max(), math.prod(shape)), np.float32)
-    labels = np.zeros((len(users), counts.max()), np.int32)
-    for user, (x, y) in enumerate(users):
-        # Padded with a sample of its own: weights of 0 do not help where a module makes 0/0 of 0.
-        features[user], labels[user] = x[0].reshape(-1), y[0]
-        features[user, : len(y)], labels[user, : len(y)] = x.reshape(len(y), -1), y
-    arrays = features, labels, counts, test_features.reshape(len(test_labels), -1), test_labels
-    return Classification(*map(jnp.asarray, arrays), init_scale, module, loss, shape, classes)
-
-
-def _in_blocks(function, size: int, features, labels, weights):
-    """The sum over blocks of `size` samples of what `function` gives for each.
-
-    The last one is filled with its last sample, at a weight of 0.
-    """
-    arrays, count = (features, labels, weights), len(weights)
-    if count <= size:
-        return function(*arrays)
-    blocks = -(-count // size)
-    size = -(-count // blocks)
-
-    def split(array):
-        padding = [(0, blocks * size - count)] + [(0, 0)] * (array.ndim - 1)
-        mode = "constant" if array is weights else "edge"
-        return jnp.pad(array, padding, mode).reshape(blocks, size, *array.shape[1:])
-
-    total, _ = jax.lax.scan(
-        lambda total, block: (total + function(*block), None),
-        jnp.zeros_like(jax.eval_shape(function, *arrays)),
-        tuple(map(split, arrays)),
+    return empirical(
+        Start(module, shape),
+        Loss(module, loss, one_hot, classes),
+        [{"features": x, "labels": y} for x, y in users],
+        Accuracy(module),
+        {"features": test_features, "labels": test_labels},
+        init_scale,
     )
-    return total
 
 
 def _pair(name: str, data):

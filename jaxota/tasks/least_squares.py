@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxota import _validate
 from jaxota.errors import InputError
-from jaxota.types import Array, Score, part, static, traced
+from jaxota.types import Array, part, static, traced
 
 
 @part
@@ -130,9 +130,9 @@ class Quadratic:
         residual = _dot("sd,d->s", features, model) - self.targets[user]
         return 2.0 / self.counts[user].astype(jnp.float32) * _dot("s,sd->d", residual, features)
 
-    def score(self, model) -> Score:
+    def score(self, model) -> dict[str, Array]:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
-        return Score(loss=self.least + gap, gap=gap)
+        return {"loss": self.least + gap, "gap": gap}
 
 
 def regression(features, targets) -> Regression:
@@ -152,7 +152,7 @@ def regression(features, targets) -> Regression:
     for user, (f, t) in enumerate(zip(features, targets, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
     arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
-    return _validate.vouch(Regression(*arrays))
+    return _validate.vouch(Regression(*arrays), "features", "targets", "counts")
 
 
 def synthetic_regression(

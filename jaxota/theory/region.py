@@ -74,7 +74,7 @@ def _met(local, problem, each, r, before, info, after) -> dict[str, Array]:
         "control_energy": control_energy,
         "power": info.blocks[0].power.max(),
         "heard": info.participants,
-        "gap": problem.score(after.average).gap,
+        "gap": problem.score(after.average)["gap"],
     }
 
 

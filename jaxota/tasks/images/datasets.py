@@ -5,8 +5,9 @@ import numpy as np
 from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.tasks import partitions
+from jaxota.tasks.empirical_risk import Empirical
 from jaxota.tasks.images import storage
-from jaxota.tasks.labelled import Classification, classification
+from jaxota.tasks.labelled import classification
 from jaxota.tasks.models import SoftmaxRegression
 from jaxota.tasks.partitions import Partition, iid
 
@@ -19,7 +20,7 @@ def mnist(
     data_dir=None,
     init_scale=0.0,
     module=None,
-) -> Classification:
+) -> Empirical:
     """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
 
     key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
@@ -43,7 +44,7 @@ def fashion_mnist(
     data_dir=None,
     init_scale=0.0,
     module=None,
-) -> Classification:
+) -> Empirical:
     """Articles of clothing, in all else like `mnist`, its file names included."""
     splits = storage.load("fashion_mnist", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
@@ -58,7 +59,7 @@ def emnist(
     init_scale=0.0,
     module=None,
     config: str = "balanced",
-) -> Classification:
+) -> Empirical:
     """Handwritten letters and digits, transposed as published, else like `mnist`.
 
     config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
@@ -78,7 +79,7 @@ def cifar10(
     data_dir=None,
     init_scale=0.0,
     module=None,
-) -> Classification:
+) -> Empirical:
     """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`."""
     splits = storage.load("cifar10", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
@@ -91,7 +92,7 @@ def digits(
     partition: Partition = iid(),
     init_scale=0.0,
     module=None,
-) -> Classification:
+) -> Empirical:
     """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359)."""
     try:
         from sklearn.datasets import load_digits
@@ -104,7 +105,7 @@ def digits(
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
-def _task(key, splits, users, samples, partition, init_scale, module) -> Classification:
+def _task(key, splits, users, samples, partition, init_scale, module) -> Empirical:
     train, test = splits
     if not callable(partition) or partition in vars(partitions).values():
         raise InputError(

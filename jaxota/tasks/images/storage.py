@@ -56,22 +56,22 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
     except ImportError as error:
         raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
     folder, cache = _folder(data_dir), _cache()
-    published = cache / "-".join(filter(None, (dataset, config, "published")))
+    home = cache / "-".join(filter(None, (dataset, config, "published")))
     place = _prepared(folder, dataset, config)
     if place is None:
         files = published.find(folder, dataset, config)
         if files is None:
-            place = _prepared(published, dataset, config)
+            place = _prepared(home, dataset, config)
             files = place or _fetched(tfds, folder, cache, dataset, config)
         else:
             _refuse_others(tfds, folder, dataset, files)
-            published = cache / "-".join(filter(None, (dataset, config, _fingerprint(files))))
+            home = cache / "-".join(filter(None, (dataset, config, _fingerprint(files))))
     if place is None:
         splits = published.parse(dataset, config, files)
         if importlib.util.find_spec("array_record") is None:  # there are systems without it
             return tuple(Split(labels, images) for images, labels in splits.values())
-        place = _prepared(published, dataset, config)
-        place = place or _prepare(tfds, published, dataset, config, splits)
+        place = _prepared(home, dataset, config)
+        place = place or _prepare(tfds, home, dataset, config, splits)
     return _read(place, (place / "dataset_info.json").stat().st_mtime_ns)
 
 

@@ -1,0 +1,159 @@
+"""What a simulation yields: every trial's scores, powers, errors and models, labelled."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import _files, _validate
+from jaxota.errors import InputError
+from jaxota.types import Array, given, part, static
+
+# Every result but the scores, which are [trial, evaluation], and its dimensions.
+DIMENSIONS = {
+    **dict.fromkeys(("power", "control_power"), ("trial", "round")),
+    **dict.fromkeys(("error", "control_error"), ("trial", "round")),
+    **dict.fromkeys(("deviation", "control_deviation"), ("trial", "round")),
+    "participants": ("trial", "round"),
+    **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
+    **dict.fromkeys(("model", "average"), ("trial", "parameter")),
+}
+# What else names something in a table or a dataset.
+_LABELS = ("setting", "algorithm", "evaluation", "diverged", *sum(DIMENSIONS.values(), ()))
+_FORMAT = "jaxota.History 1"
+
+
+def check_scores(names, by: str = "task") -> None:
+    """InputError at the first name of a score that is no name, or that of another result."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or "/" in name:
+            raise InputError(f"{by} must name a score by words without /, got {name!r}")
+        if name in DIMENSIONS or name in _LABELS:
+            raise InputError(
+                f"{by} must not name a score {name!r}, as results and tables have that name: "
+                "choose another"
+            )
+
+
+@part
+class History:
+    """What a simulation yields. Row r is the state after round r; `()` is what has no meaning.
+
+    A sweep puts an axis [setting] before all others, and its values into `settings`.
+    """
+
+    scores: dict[str, Array]  # [trial, evaluation] of each name, after rounds every, 2·every, …
+    power: Array = ()  # [trial, round] max_i ‖x_i‖²/P of the model block
+    control_power: Array = ()  # [trial, round] the same of the control block
+    error: Array = ()  # [trial, round] ‖estimate − true average‖² of the model block
+    control_error: Array = ()  # [trial, round]
+    deviation: Array = ()  # [trial, round] √ν, that of the noise on the average, model block
+    control_deviation: Array = ()  # [trial, round]
+    participants: Array = ()  # [trial, round] number of users heard
+    user_power: Array = ()  # [trial, round, user] every user's ‖x_i‖²/P, on request
+    user_control_power: Array = ()  # [trial, round, user]
+    model: Array = ()  # [trial, d] the last model
+    average: Array = ()  # [trial, d] the weighted average of all models, eq. final_output
+    settings: dict[str, Array] = dataclasses.field(default_factory=dict)  # [setting] of each name
+    every: int = static(1)
+
+    @property
+    def loss(self) -> Array:
+        """[trial, evaluation] F(θ̂)."""
+        return self.scores.get("loss", ())
+
+    @property
+    def gap(self) -> Array:
+        """[trial, evaluation] F(θ̂) − F(θ*), where the task knows its optimum."""
+        return self.scores.get("gap", ())
+
+    @property
+    def accuracy(self) -> Array:
+        """[trial, evaluation] the share of test samples that are labelled right."""
+        return self.scores.get("accuracy", ())
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """[trial] whether a trial left the finite numbers, in any score or in its last model."""
+        return ~np.all([np.isfinite(x).all(-1) for x in (*self.scores.values(), self.model)], 0)
+
+    def to_xarray(self):
+        """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""
+        import xarray  # slow to import, needed here and in `load` alone
+
+        lead = ("setting",) if self.settings else ()
+        results = dict.fromkeys(self.scores, ("trial", "evaluation")) | DIMENSIONS
+        held = self.scores | {k: getattr(self, k) for k in DIMENSIONS}
+        dataset = xarray.Dataset(
+            {
+                k: (lead + dimensions, np.asarray(held[k]))
+                for k, dimensions in results.items()
+                if given(held[k])
+            }
+        )
+        sizes = dataset.sizes
+        coordinates = {name: np.arange(size) for name, size in sizes.items()}
+        coordinates["round"] = 1 + np.arange(sizes["round"])
+        coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
+        for name, values in self.settings.items():
+            if values.ndim == 1 and not _is_key(values):
+                coordinates[name] = ("setting", np.asarray(values))
+        return dataset.assign_coords(coordinates)
+
+    def save(self, path) -> None:
+        """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
+
+        Swept arrays and random keys, which are no coordinates, are variables of their own.
+        """
+        dataset = self.to_xarray().assign_attrs(
+            format=_FORMAT,
+            every=self.every,
+            scores=json.dumps(list(self.scores)),
+            settings=json.dumps(list(self.settings)),
+        )
+        for name in self.settings.keys() - dataset.coords.keys():
+            values, attributes = self.settings[name], {}
+            if _is_key(values):
+                attributes = {"random_key": str(jax.random.key_impl(values))}
+                values = jax.random.key_data(values)
+            axes = ["setting", *(f"{name}_{axis}" for axis in range(1, values.ndim))]
+            dataset[name] = axes, np.asarray(values), attributes
+        # To the bit, NaN included, and with checksums, so that damage is seen.
+        stored = {k: {"_FillValue": None, "fletcher32": True} for k in dataset.variables}
+        with _files.replacing(path) as (draft,):
+            dataset.to_netcdf(draft, engine="h5netcdf", encoding=stored)
+
+    @classmethod
+    def load(cls, path) -> "History":
+        """Read a history that `save` wrote."""
+        import xarray
+
+        try:
+            dataset = xarray.load_dataset(path, engine="h5netcdf", decode_cf=False)
+            if dataset.attrs.get("format") != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT!r}")
+            names = {k: json.loads(dataset.attrs[k]) for k in ("scores", "settings")}
+            return cls(
+                scores={name: dataset[name].values for name in names["scores"]},
+                settings={name: _setting(dataset[name]) for name in names["settings"]},
+                every=int(dataset.attrs["every"]),
+                **{k: dataset[k].values if k in dataset else () for k in DIMENSIONS},
+            )
+        except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
+            raise InputError(
+                f"history: {path} is not a history that History.save wrote "
+                f"({_validate.first_line(error)})"
+            ) from None
+
+
+def _is_key(values) -> bool:
+    return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
+
+
+def _setting(variable) -> Array:
+    """The swept values [setting, …] of a stored variable."""
+    if "random_key" not in variable.attrs:
+        return variable.values
+    return jax.random.wrap_key_data(variable.values, impl=variable.attrs["random_key"])

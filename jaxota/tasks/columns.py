@@ -1,0 +1,168 @@
+"""Any pytree of arrays as columns of two tables, one of float32 and one of int32, and back.
+
+So any data are two traced fields of a task, and a minibatch is two gathers at most.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import _validate
+from jaxota.errors import InputError
+
+
+class Columns(NamedTuple):
+    """Which columns the leaves of a pytree take in the tables [..., column]."""
+
+    structure: jax.tree_util.PyTreeDef
+    shapes: tuple[tuple[int, ...], ...]  # of each leaf, beyond the axes that all share
+    types: tuple[str, ...]  # of each leaf: float32, int32 or bool
+
+    @property
+    def width(self) -> int:
+        """Of both tables together."""
+        return sum(map(math.prod, self.shapes))
+
+    def places(self):
+        """Of each leaf the number of its table, and its columns there."""
+        ends = [0, 0]
+        for shape, type_ in zip(self.shapes, self.types, strict=True):
+            table = int(type_ != "float32")
+            first, ends[table] = ends[table], ends[table] + math.prod(shape)
+            yield table, slice(first, ends[table])
+
+    def empty(self, *axes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Both tables [*axes, column], to be filled."""
+        places = list(self.places())
+        widths = (sum(p.stop - p.start for t, p in places if t == table) for table in (0, 1))
+        kinds = zip(widths, (np.float32, np.int32), strict=True)
+        return tuple(np.empty((*axes, width), type_) for width, type_ in kinds)
+
+    def tree(self, *tables):
+        """The pytree of arrays [..., *shape] that the tables [..., column] hold."""
+        leaves = []
+        for (table, place), shape, type_ in zip(
+            self.places(), self.shapes, self.types, strict=True
+        ):
+            rows = tables[table]
+            leaf = rows[..., place].reshape(*rows.shape[:-1], *shape)
+            leaves.append(leaf != 0 if type_ == "bool" else leaf)
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def of_users(data):
+    """Columns, both tables [user, sample, column] (`()` if empty) and counts [user] of `data`.
+
+    `data` is a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user. A
+    user is padded with a sample of its own: weights of 0 do not help where a loss makes 0/0 of 0.
+    """
+    users = _per_user(data)
+    structure = jax.tree.structure(users[0])
+    held = [_samples(user, tree, structure) for user, tree in enumerate(users)]
+    for user, leaves in enumerate(held):
+        for (name, leaf), (_, first) in zip(leaves, held[0], strict=True):
+            if leaf.shape[1:] != first.shape[1:]:
+                raise InputError(
+                    f"{name} of user {user} must have samples of shape {list(first.shape[1:])}, as "
+                    f"user 0 has, got {list(leaf.shape[1:])}"
+                )
+    shapes = tuple(leaf.shape[1:] for _, leaf in held[0])
+    types = tuple(
+        np.result_type(*(leaf.dtype for _, leaf in leaves)).name.replace("float64", "float32")
+        for leaves in zip(*held, strict=True)
+    )
+    columns = Columns(structure, shapes, types)
+    counts = np.array([len(leaves[0][1]) for leaves in held], np.int32)
+    tables = columns.empty(len(users), counts.max())
+    for user, leaves in enumerate(held):
+        for (_, leaf), (table, place) in zip(leaves, columns.places(), strict=True):
+            rows = leaf.reshape(len(leaf), -1)
+            tables[table][user, : len(leaf), place] = rows
+            tables[table][user, len(leaf) :, place] = rows[0]
+    return columns, *map(_present, tables), jnp.asarray(counts)
+
+
+def of_any(name: str, data):
+    """Columns and both tables [column] (`()` if empty) of any pytree of arrays."""
+    leaves, structure = _named_leaves(name, data)
+    if not leaves:
+        raise InputError(f"{name} must hold at least one array, got {_validate.shown(data)}")
+    arrays = [_array(*leaf) for leaf in leaves]
+    shapes, types = zip(*((array.shape, array.dtype.name) for array in arrays), strict=True)
+    columns = Columns(structure, shapes, types)
+    tables = columns.empty()
+    for array, (table, place) in zip(arrays, columns.places(), strict=True):
+        tables[table][place] = array.reshape(-1)
+    return columns, *map(_present, tables)
+
+
+def _present(table: np.ndarray):
+    return jnp.asarray(table) if table.size else ()
+
+
+def _named_leaves(name: str, tree):
+    """Leaves with their names, and the structure."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves], structure
+
+
+def _per_user(data) -> list:
+    """A pytree for every user."""
+    if isinstance(data, list):
+        if not data:
+            raise InputError("data must hold at least one user, got none")
+        return data
+    leaves, structure = _named_leaves("data", data)
+    arrays = [_array(*leaf) for leaf in leaves]
+    sizes = {array.shape[:2] for array in arrays}
+    if not arrays or len(sizes) > 1 or min(array.ndim for array in arrays) < 2:
+        shapes = [list(array.shape) for array in arrays]
+        raise InputError(
+            "data must be arrays [N, D, ...] of the same N users and D samples, or a list of one "
+            f"entry a user, got shapes {_validate.shown(shapes)}"
+        )
+    return [jax.tree.unflatten(structure, rows) for rows in zip(*arrays, strict=True)]
+
+
+def _samples(user: int, tree, structure) -> list[tuple[str, np.ndarray]]:
+    """The arrays [D_i, ...] of one user by name, checked."""
+    leaves, own = _named_leaves("data", tree)
+    if own != structure or not leaves:
+        raise InputError(
+            f"data of user {user} must be arrays in the structure of user 0, {structure}, got "
+            f"{own}: a list is one entry a user, several arrays of a user are a tuple or a dict"
+        )
+    arrays = [(name, _array(f"{name} of user {user}", leaf)) for name, leaf in leaves]
+    shapes = [array.shape for _, array in arrays]
+    if not all(shapes) or len({shape[0] for shape in shapes}) > 1 or shapes[0][0] == 0:
+        raise InputError(
+            f"data of user {user} must be arrays [D_i, ...] of the same D_i ≥ 1 samples, got "
+            f"shapes {_validate.shown(list(map(list, shapes)))}"
+        )
+    return arrays
+
+
+def _array(name: str, value) -> np.ndarray:
+    """`value` in float32, int32 or bool, finite."""
+    try:
+        array = np.asarray(value)
+    except Exception:  # ragged lists, random keys, tracers
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise InputError(f"{name} must be an array of real numbers, got {_validate.shown(value)}")
+    if array.size == 0:
+        raise InputError(f"{name} must not be empty, got shape {list(array.shape)}")
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind in "iu":
+        if array.min() < -(2**31) or array.max() >= 2**31:
+            raise InputError(f"{name} must fit into int32, got {array.min()} … {array.max()}")
+        return array.astype(np.int32, copy=False)
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32, copy=False)
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite, got NaN or inf")
+    return array

@@ -1,0 +1,177 @@
+"""Any loss of any parameters on anyone's arrays: F(θ) = mean over users of their mean loss."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxota import _validate
+from jaxota._canonical import canonical
+from jaxota.errors import InputError
+from jaxota.tasks import blocks, functions
+from jaxota.tasks.columns import Columns, of_any, of_users
+from jaxota.types import Array, given, part, static, traced
+
+
+@part
+class Empirical:
+    """Users' samples, padded to the longest user, as columns of two tables; see `empirical`.
+
+    The task is its own problem: nothing is drawn anew per trial but the initial model.
+    """
+
+    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
+    start: object = static()  # key → parameters
+    loss: object = static()  # (parameters, batch) → [sample]
+    evaluate: object = static()  # (parameters, test data if there are any) → dict of numbers
+    columns: Columns = static()  # of the samples
+    test_columns: Columns | tuple = static()  # of the test data, or ()
+    numbers: Array = traced((), rank=3)  # [user, sample, column] all that is float32
+    wholes: Array = traced((), rank=3, dtype="int32")  # [user, sample, column] all that is not
+    test_numbers: Array = traced((), rank=1)  # [column]
+    test_wholes: Array = traced((), rank=1, dtype="int32")  # [column]
+    init_scale: Array = traced((), at_least=0.0)
+
+    strong_convexity = 0.0  # none is known: the average of a run is the plain mean
+
+    @property
+    def users(self) -> int:
+        return self._size[0]
+
+    @property
+    def dim(self) -> int:
+        return functions.layout(self.start)[0]
+
+    @property
+    def data(self):
+        """The samples as they were given: a pytree of arrays [user, sample, ...]."""
+        return self.columns.tree(self.numbers, self.wholes)
+
+    @property
+    def test_data(self):
+        """The test data as they were given, or `()`."""
+        return self.test_columns and self.test_columns.tree(self.test_numbers, self.test_wholes)
+
+    def problem(self, trial) -> "Empirical":
+        return self
+
+    def floats_per_trial(self, batch: int) -> int:
+        each = functions.activations(self.start, self.loss, self.columns)
+        evaluated = max(self.users, min(self.users * self._size[1], blocks.at_once(each)))
+        tested = functions.evaluation(self.start, self.evaluate, self.test_columns)
+        in_steps = self.users * batch * (self.columns.width + 2 * each)
+        return in_steps + 2 * evaluated * each + tested
+
+    def head(self) -> "Empirical":
+        """The same users with the first fifth of their samples, rounded up."""
+        samples = -(-self._size[1] // 5)
+        numbers, wholes = jax.tree.map(lambda x: x[:, :samples], (self.numbers, self.wholes))
+        return self.replace(numbers=numbers, wholes=wholes, counts=-(-self.counts // 5))
+
+    def init(self, key) -> Array:
+        """The initial parameters [d], plus N(0, init_scale²) where there is such a scale."""
+        if not given(self.init_scale):
+            return functions.ravel(self.start(key))
+        k_own, k_more = jax.random.split(key)
+        own = functions.ravel(self.start(k_own))
+        return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
+
+    def gradient(self, model, user, samples) -> Array:
+        """The mean gradient [d] of the `samples` [batch] of one user."""
+        rows = user * self._size[1] + samples
+        batch = jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), self._rows)
+        return jax.grad(lambda m: self._losses(m, batch).mean())(model)
+
+    def full_gradient(self, model, user) -> Array:
+        """∇f_i [d] over all samples of one user."""
+        share = 1.0 / self.counts[user].astype("float32")
+        weights = jnp.where(jnp.arange(self._size[1]) < self.counts[user], share, 0.0)
+
+        def gradient(rows, weights):
+            return jax.grad(lambda m: (weights * self._losses(m, rows)).sum())(model)
+
+        size = max(1, self._block // self.users)  # all users take theirs at once
+        own = jax.tree.map(lambda x: x[user], (self.numbers, self.wholes))
+        return blocks.total(gradient, size, own, weights)
+
+    def score(self, model) -> dict[str, Array]:
+        """F over the users' own samples as "loss", and what `evaluate` gives."""
+        inside = jnp.arange(self._size[1])[None] < self.counts[:, None]
+        share = 1.0 / (self.users * self.counts.astype("float32"))
+        weights = jnp.where(inside, share[:, None], 0.0).reshape(-1)
+
+        def losses(rows, weights):
+            return (weights * self._losses(model, rows)).sum()
+
+        loss = blocks.total(losses, self._block, self._rows, weights)
+        test = (self.test_data,) if self.test_columns else ()
+        others = self.evaluate(functions.layout(self.start)[1](model), *test)
+        # The largest of logits that are NaN is the first: a diverged model has no accuracy.
+        sound = jnp.isfinite(loss)
+        named = {k: jnp.where(sound, jnp.float32(v), jnp.nan) for k, v in others.items()}
+        return {"loss": loss} | named
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """Users, and the samples of the longest of them."""
+        table = self.numbers if given(self.numbers) else self.wholes
+        return table.shape[-3:-1]
+
+    @property
+    def _rows(self):
+        """All users' samples in a row: both tables as [user · sample, column]."""
+        return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), (self.numbers, self.wholes))
+
+    @property
+    def _block(self) -> int:
+        """Samples that are evaluated at once."""
+        return blocks.at_once(functions.activations(self.start, self.loss, self.columns))
+
+    def _losses(self, model, rows) -> Array:
+        return self.loss(functions.layout(self.start)[1](model), self.columns.tree(*rows))
+
+
+def empirical(init, loss, data, evaluate=None, test_data=None, init_scale=()) -> Empirical:
+    """Minimise the mean over users of the mean `loss` of their samples, scored as "loss".
+
+    init: of a random key, the parameters: any pytree of float32 arrays, drawn per trial.
+    loss: of the parameters and a batch, one number a sample; a batch is as the data, [sample, ...].
+    data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user.
+        Floats become float32, whole numbers int32.
+    evaluate: of the parameters, further scores: a dict of numbers by their names. With test_data it
+        is called with both.
+    test_data: any pytree of arrays; those that `evaluate` closes over become part of the program.
+    init_scale: N(0, init_scale²) is added to the initial parameters, if it is given.
+
+    Functions choose the program: one that is defined once and used often is compiled once.
+    """
+    if evaluate is None:
+        if test_data is not None:
+            raise InputError("test_data must come with evaluate, which is called with them")
+        evaluate = no_scores
+    for name, function in (("init", init), ("loss", loss), ("evaluate", evaluate)):
+        functions.check(name, function)
+    init, loss, evaluate = map(canonical, (init, loss, evaluate))
+    functions.check_init(init)
+    columns, numbers, wholes, counts = of_users(data)
+    functions.check_loss(init, loss, columns)
+    test = ((), (), ()) if test_data is None else of_any("test_data", test_data)
+    functions.check_evaluate(init, evaluate, test[0])
+    task = Empirical(
+        counts=counts,
+        start=init,
+        loss=loss,
+        evaluate=evaluate,
+        columns=columns,
+        test_columns=test[0],
+        numbers=numbers,
+        wholes=wholes,
+        test_numbers=test[1],
+        test_wholes=test[2],
+        init_scale=init_scale,
+    )
+    tables = "numbers", "wholes", "test_numbers", "test_wholes"
+    return _validate.vouch(task, "counts", *tables)
+
+
+def no_scores(parameters) -> dict:
+    """What is evaluated besides the loss where nothing is asked for."""
+    return {}

@@ -1,0 +1,126 @@
+"""What the engine must know of anyone's functions of parameters: sizes, and whether they fit."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import _validate
+from jaxota.errors import InputError
+from jaxota.history import check_scores
+from jaxota.tasks import blocks
+from jaxota.tasks.columns import Columns
+from jaxota.types import Array
+
+_REAL = (jnp.floating, jnp.integer, jnp.bool_)
+
+
+@functools.lru_cache(maxsize=256)
+def layout(start):
+    """The number d of the parameters, and the way back to them from a vector [d]."""
+    leaves, structure = jax.tree.flatten(_parameters(start))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def unravel(model):
+        pieces = jnp.split(model, ends[:-1])
+        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+    return int(ends[-1]), unravel
+
+
+@functools.lru_cache(maxsize=256)
+def activations(start, loss, columns: Columns) -> int:
+    """How many numbers the loss of one sample takes, kept for its gradient."""
+    return blocks.computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
+
+
+@functools.lru_cache(maxsize=256)
+def evaluation(start, evaluate, test_columns) -> int:
+    """How many numbers `evaluate` computes of the parameters."""
+    test = (_shapes(test_columns),) if test_columns else ()
+    return blocks.computed(evaluate, _parameters(start), shared=test)
+
+
+def ravel(parameters) -> Array:
+    """All parameters in a row, [d]."""
+    leaves = jax.tree.leaves(parameters)
+    return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
+
+
+def _parameters(start):
+    """The shapes of the parameters."""
+    return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+
+
+def _shapes(columns: Columns, *lead: int):
+    """The shapes of the arrays [*lead, ...] that stand in these columns."""
+    each = zip(columns.shapes, columns.types, strict=True)
+    leaves = [jax.ShapeDtypeStruct((*lead, *shape), type_) for shape, type_ in each]
+    return jax.tree.unflatten(columns.structure, leaves)
+
+
+def check(name: str, function) -> None:
+    if not callable(function):
+        raise InputError(f"{name} must be a function, got {_validate.shown(function)}")
+    try:
+        hash(function)
+    except TypeError as error:
+        raise InputError(
+            f"{name} must be a function that can be hashed, as it chooses the program: "
+            f"{_validate.first_line(error)}"
+        ) from None
+
+
+def check_init(init) -> None:
+    try:
+        leaves = jax.tree.leaves(_parameters(init))
+    except Exception as error:
+        raise InputError(
+            f"init must give parameters of a random key: {_validate.first_line(error)}"
+        ) from error
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise InputError("init must give at least one parameter, got none")
+    types = {str(leaf.dtype) for leaf in leaves}
+    if types != {"float32"}:
+        raise InputError(f"init must give parameters in float32, got {sorted(types)}")
+
+
+def check_loss(init, loss, columns: Columns) -> None:
+    for samples in (2, 3):
+        try:
+            losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
+        except Exception as error:
+            raise InputError(
+                "loss must take the parameters and a batch of samples like the data: "
+                f"{_validate.first_line(error)}"
+            ) from error
+        shape, type_ = getattr(losses, "shape", None), getattr(losses, "dtype", None)
+        if shape != (samples,) or type_ != jnp.float32:
+            got = "no array" if shape is None else f"{type_}{list(shape)} for {samples} samples"
+            raise InputError(
+                "loss must give one number in float32 a sample, without a mean over samples, "
+                f"got {got}"
+            )
+
+
+def check_evaluate(init, evaluate, test_columns) -> None:
+    test = (_shapes(test_columns),) if test_columns else ()
+    words = "the parameters and test_data" if test else "the parameters"
+    try:
+        scores = jax.eval_shape(evaluate, _parameters(init), *test)
+    except Exception as error:
+        raise InputError(
+            f"evaluate must give a dict of numbers of {words}: {_validate.first_line(error)}"
+        ) from error
+    if not isinstance(scores, dict):
+        raise InputError(f"evaluate must give a dict of numbers by their names, got {type(scores)}")
+    for name, value in scores.items():
+        shape, type_ = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if shape != () or not any(jnp.issubdtype(type_, kind) for kind in _REAL):
+            got = "no number" if shape is None else f"{type_}{list(shape)}"
+            raise InputError(f"evaluate must give one number as {name!r}, got {got}")
+    check_scores(scores, by="evaluate")
+    if "loss" in scores:
+        raise InputError("evaluate must not give 'loss', which is that of the users' own samples")

@@ -1,0 +1,58 @@
+"""The sets of images by their names, and a task on any of them: what an experiment names."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxota.errors import InputError
+from jaxota.tasks.images import datasets
+from jaxota.tasks.partitions import Partition, iid
+
+
+class Dataset(NamedTuple):
+    """A set of images."""
+
+    title: str
+    task: Callable  # a function of datasets
+    classes: int = 10
+    files: bool = True  # whether it is read from files, which a folder may hold
+
+
+DATASETS = {
+    "mnist": Dataset("MNIST", datasets.mnist),
+    "fashion_mnist": Dataset("Fashion-MNIST", datasets.fashion_mnist),
+    "emnist": Dataset("EMNIST", datasets.emnist, classes=47),
+    "cifar10": Dataset("CIFAR-10", datasets.cifar10),
+    "digits": Dataset("8×8 digits", datasets.digits, files=False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A task of classifying images, dealt out to ten users."""
+
+    dataset: str
+    module: Callable  # number of classes → flax module
+    partition: Partition = iid()
+    init_scale: float = 0.0
+    data_dir: str | None = None
+
+    @property
+    def title(self) -> str:
+        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
+        return self._known.title + scale
+
+    def __call__(self, key):
+        known = self._known
+        options = {"partition": self.partition, "init_scale": self.init_scale}
+        if known.files:
+            options["data_dir"] = self.data_dir
+        elif self.data_dir is not None:
+            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
+        return known.task(key, module=self.module(known.classes), **options)
+
+    @property
+    def _known(self) -> Dataset:
+        if self.dataset not in DATASETS:
+            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+        return DATASETS[self.dataset]

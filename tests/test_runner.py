@@ -1,0 +1,45 @@
+"""An experiment that does not fit together is one line, before any work."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+
+import jaxota as jo
+from jaxota.experiments import figures, runner
+
+FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
+SWEPT = jnp.array([0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"algorithms": {"BAAF": jo.baaf(0.1, 1), "FedAvg": jo.fedavg(0.1, 1)}},
+            "reference must be one of the algorithms, BAAF, FedAvg, got 'COTAF'",
+        ),
+        ({"algorithms": {}}, "reference must be one of the algorithms"),
+        ({"channels": {}}, "channels must hold at least one channel, got none"),
+        (
+            {"algorithms": {"COTAF": jo.cotaf(0.1, 1), "BAAF": jo.baaf(SWEPT, 1)}},
+            "algorithm.local.step_size must be one value here, got an array",
+        ),
+        (
+            {"channels": {"a": jo.Channel(), "b": jo.Channel(snr_db=SWEPT)}},
+            "channel.snr_db must be one value here, got an array",
+        ),
+        (
+            {"task": lambda key: jo.tasks.synthetic_regression(key, data_spread=SWEPT)},
+            "task.data_spread must be one value here, got an array",
+        ),
+        ({"metric": "speed"}, "metric must be one of the task's scores, gap, loss, got 'speed'"),
+        ({"metric": "accuracy"}, "metric must be one of the task's scores"),
+        ({"trials": 0}, "trials must be a whole number ≥ 1, got 0"),
+    ],
+)
+def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
+    monkeypatch.setattr(runner, "_compiled_calibration", None)
+    with pytest.raises(jo.InputError) as caught:
+        runner.run(dataclasses.replace(FIG1, **changed))
+    assert words in str(caught.value) and "\n" not in str(caught.value)
