@@ -77,7 +77,8 @@ class History:
     @property
     def diverged(self) -> np.ndarray:
         """[trial] whether a trial left the finite numbers, in any score or in its last model."""
-        return ~np.all([np.isfinite(x).all(-1) for x in (*self.scores.values(), self.model)], 0)
+        held = [x for x in (*self.scores.values(), self.model) if given(x)]
+        return ~np.all([np.isfinite(x).all(-1) for x in held], 0)
 
     def to_xarray(self):
         """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""

@@ -18,7 +18,7 @@ _CACHE = Path(__file__).parent.parent / ".pytest_cache"
 os.environ.setdefault("JAXOTA_CACHE", str(_CACHE / "jaxota"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE / "jax"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**32))  # bounded, it is locked, too
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")  # small ones cost more
 
 import jax
 import numpy as np

@@ -16,11 +16,12 @@ def partly_diverged():
     """Four trials of two algorithms; the second of BAAF's left the finite numbers in round 2."""
 
     def history(gap):
-        gap, power, none = np.float32(gap), np.full((4, 2), 0.5, np.float32), ()
+        gap, power = np.float32(gap), np.full((4, 2), 0.5, np.float32)
         model = gap[:, -1:] * np.ones((1, 3), np.float32)
         heard = np.full((4, 2), 20.0, np.float32)
         scores = {"gap": gap, "loss": gap}
-        return History(scores, power, none, power, none, heard, none, none, model, model)
+        run = {"power": power, "error": power, "participants": heard}
+        return History(scores, **run, model=model, average=model)
 
     experiment = figures.EXPERIMENTS["fig1"]
     algorithms = {name: experiment.algorithms[name] for name in ("COTAF", "BAAF")}
