@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import dataclasses
 import hashlib
 import os
 import platform
@@ -92,66 +91,30 @@ def _list(arguments) -> int:
     return 0
 
 
+_OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
+
+
 def _run(arguments) -> int:
+    from jaxota.experiments import report as reports
     from jaxota.experiments.figures import EXPERIMENTS, STUDIES
 
-    name = arguments.experiment
-    if name not in EXPERIMENTS | STUDIES:
-        names = ", ".join(EXPERIMENTS | STUDIES)
-        raise InputError(f"unknown experiment {name!r}: choose from {names}")
-    prepare = _studied if name in STUDIES else _compared
-    job = prepare(arguments)
+    name, known = arguments.experiment, EXPERIMENTS | STUDIES
+    if name not in known:
+        raise InputError(f"unknown experiment {name!r}: choose from {', '.join(known)}")
+    given = {k: v for k in _OPTIONS if (v := getattr(arguments, k)) is not None}
+    experiment = known[name].configured(given)
     _writable(arguments.out)
     _use_cache()
+    if experiment.on_images:
+        _silence_tfds()
     with _remembering_interruption() as interrupted, _progress(name, interrupted) as report:
-        caption, table, remarks, paths = job(report)
-    _print(caption, table, *remarks)
+        outcome = experiment.run(arguments.seed, report)
+        report("writing")
+        paths = reports.write(outcome, arguments.out)
+    _print(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
     return 0
-
-
-def _compared(arguments):
-    """The job of an experiment: algorithms side by side."""
-    from jaxota.tasks.images.known import Images
-
-    experiment = _experiment(arguments)
-
-    def job(report):
-        from jaxota.experiments import comparison, runner
-
-        if isinstance(experiment.task, Images):
-            _silence_tfds()
-
-        outcome = runner.run(experiment, arguments.seed, report)
-        report("writing")
-        paths = comparison.save(outcome, arguments.out)
-        taken = f"{outcome.compile_seconds:.1f} s compiling, {outcome.run_seconds:.1f} s running"
-        remarks = [*comparison.remarks(outcome), taken]
-        return comparison.caption(outcome), comparison.table(outcome), remarks, paths
-
-    return job
-
-
-def _studied(arguments):
-    """The job of a study: theory beside simulation."""
-    from jaxota.experiments.figures import STUDIES
-
-    study = STUDIES[arguments.experiment]
-    options = ("rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
-    for option in _given(arguments, *options):
-        raise InputError(f"--{option.replace('_', '-')} is not for {study.name}, which sets it")
-
-    def job(report):
-        from jaxota.experiments import comparison
-
-        outcome = study.run(arguments.seed, report=report, **_given(arguments, "trials"))
-        report("writing")
-        shown = outcome.figure(), outcome.rows(), outcome.dataset()
-        paths = comparison.write(arguments.out, study.name, *shown)
-        return outcome.caption(), outcome.table(), outcome.remarks(), paths
-
-    return job
 
 
 def _print(caption: str, table, *remarks: str) -> None:
@@ -161,30 +124,6 @@ def _print(caption: str, table, *remarks: str) -> None:
     Console(width=None if sys.stdout.isatty() else 150).print(table)
     for line in remarks:
         print(line)
-
-
-def _experiment(arguments):
-    """The named experiment with the numbers of the command line."""
-    from jaxota.experiments.figures import EXPERIMENTS
-    from jaxota.tasks.images.known import Images
-
-    experiment = EXPERIMENTS[arguments.experiment]
-    channel = _given(arguments, "snr_db", "snr_per")
-    channels = {label: c.replace(**channel) for label, c in experiment.channels.items()}
-    images = _given(arguments, "dataset", "data_dir", "init_scale")
-    task = experiment.task
-    if images and not isinstance(task, Images):
-        option = next(iter(images)).replace("_", "-")
-        raise InputError(f"--{option} is for experiments on images, which {experiment.name} is not")
-    if images:
-        task = dataclasses.replace(task, **images)
-    numbers = _given(arguments, "trials", "rounds")
-    return dataclasses.replace(experiment, channels=channels, task=task, **numbers)
-
-
-def _given(arguments, *names: str) -> dict:
-    """Those of the options that the command line holds."""
-    return {name: v for name in names if (v := getattr(arguments, name)) is not None}
 
 
 def _writable(folder: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from jaxota.experiments import comparison, figures, runner
+from jaxota.experiments import comparison, figures
 from jaxota.history import History
 
 
@@ -29,15 +29,15 @@ def partly_diverged():
     cotaf = history([[9.0, 1.0], [9.0, 2.0], [9.0, 3.0], [9.0, 5.0]])
     baaf = history([[9.0, 2.0], [1e30, np.inf], [9.0, 4.0], [9.0, 6.0]])
     histories = {("COTAF", ""): cotaf, ("BAAF", ""): baaf}
-    return runner.Results(experiment, 0, histories, set(), 1.0, 1.0)
+    return comparison.Comparison(experiment, 0, histories, set(), 1.0, 1.0)
 
 
 def test_a_diverged_trial_is_counted_and_poisons_no_mean(partly_diverged):
-    assert "BAAF: 1 of 4 trials diverged, and are left out of the means." in comparison.remarks(
-        partly_diverged
+    assert (
+        "BAAF: 1 of 4 trials diverged, and are left out of the means." in partly_diverged.remarks()
     )
     shown = io.StringIO()
-    Console(width=120, file=shown).print(comparison.table(partly_diverged))
+    Console(width=120, file=shown).print(partly_diverged.table())
     lines = [line for line in shown.getvalue().splitlines() if line.startswith("│")]
     rows = {line.split("│")[1].strip(): line for line in lines}
     assert "4.0 ± 5.0" in rows["BAAF"]  # the mean of 2, 4 and 6
@@ -46,7 +46,7 @@ def test_a_diverged_trial_is_counted_and_poisons_no_mean(partly_diverged):
 
 
 def test_the_csv_leaves_the_whole_trial_out(partly_diverged):
-    header, *rows = comparison.tidy(partly_diverged)
+    header, *rows = partly_diverged.rows()
     rows = [dict(zip(header, row, strict=True)) for row in rows]
     gaps = {r["round"]: r for r in rows if r["algorithm"] == "BAAF" and r["metric"] == "gap"}
     assert float(gaps[1]["mean"]) == 9.0 and float(gaps[2]["mean"]) == 4.0

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import jaxota as jo
 from jaxota import plots
-from jaxota.experiments import comparison, figures, runner
+from jaxota.experiments import figures, report, runner
 from jaxota.simulation import _program
 from jaxota.tasks import blocks, functions
 
@@ -206,14 +206,14 @@ def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     np.testing.assert_array_equal(loaded.scores["norm"], history.scores["norm"])
     axes = plots.curves({"COTAF": loaded}, "norm").axes[0]
     assert axes.get_yscale() == "linear" and axes.get_ylabel() == "norm"
-    comparison.save(results, tmp_path)
+    report.write(results, tmp_path)
     with open(tmp_path / "fig1.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "COTAF"]
     assert {row["metric"] for row in rows} == {*history.scores, "diverged"}
     means = [float(row["mean"]) for row in rows if row["metric"] == "norm"]
     np.testing.assert_allclose(means, np.mean(history.scores["norm"], 0), rtol=1e-6)
     shown = io.StringIO()
-    Console(width=120, file=shown).print(comparison.table(results))
+    Console(width=120, file=shown).print(results.table())
     assert "final test error" in shown.getvalue()
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import jaxota as jo
 from jaxota import plots
-from jaxota.experiments import comparison, figures, runner
+from jaxota.experiments import comparison, figures, report
 from jaxota.history import DIMENSIONS, check_scores
 
 KEY = jax.random.key(0)
@@ -152,7 +152,7 @@ def test_figures_and_tables_leave_out_the_same_trials(history, adrift, tmp_path)
         trials=3,
     )
     histories = {("COTAF", ""): history, ("BAAF", ""): adrift}
-    results = runner.Results(experiment, 0, histories, set(), 1.0, 1.0)
+    results = comparison.Comparison(experiment, 0, histories, set(), 1.0, 1.0)
     assert adrift.diverged.tolist() == [True, True, False]
     kept = np.asarray(history.gap[2], np.float64)
 
@@ -164,13 +164,13 @@ def test_figures_and_tables_leave_out_the_same_trials(history, adrift, tmp_path)
     assert last.get_label() == "BAAF (2 of 3 diverged)"
     np.testing.assert_allclose(last.get_ydata(), kept[-1:])
 
-    comparison.save(results, tmp_path)
+    report.write(results, tmp_path)
     with open(tmp_path / "fig1.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "BAAF"]
     gaps = [float(row["mean"]) for row in rows if row["metric"] == "gap"]
     np.testing.assert_allclose(gaps, kept, rtol=1e-8)
     assert [row["mean"] for row in rows if row["metric"] == "diverged"] == ["2"]
     shown = io.StringIO()
-    Console(width=120, file=shown).print(comparison.table(results))
+    Console(width=120, file=shown).print(results.table())
     assert f"{kept[-1]:.4g}" in shown.getvalue()
-    assert "BAAF: 2 of 3 trials diverged" in "\n".join(comparison.remarks(results))
+    assert "BAAF: 2 of 3 trials diverged" in "\n".join(results.remarks())

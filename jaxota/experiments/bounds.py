@@ -6,11 +6,11 @@ import functools
 import jax
 import numpy as np
 
-import jaxota
 from jaxota import _validate, stats, theory
 from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.channel import Channel
 from jaxota.experiments import theory_plots
+from jaxota.experiments.report import attributes
 from jaxota.theory.side_by_side import Beside, beside, well_conditioned
 
 
@@ -66,6 +66,8 @@ OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # of the proofs', where these
 @dataclasses.dataclass(frozen=True)
 class Bounds:
     """What `jaxota run bounds` found."""
+
+    name = "bounds"
 
     seed: int
     trials: int
@@ -284,9 +286,3 @@ def _conditions(bound: theory.Bound, draw: int, j: int) -> str:
         "measured_rounds": "constants of far fewer rounds",
     }
     return "met" if not unmet else "not met: " + ", ".join(names[k] for k in unmet)
-
-
-def attributes(name: str, seed: int, title: str) -> dict:
-    """What a dataset says of itself."""
-    versions = {"jaxota": jaxota.__version__, "jax": jax.__version__}
-    return {"title": title, "experiment": name, "seed": seed, **versions}

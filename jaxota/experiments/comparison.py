@@ -1,150 +1,143 @@
-"""What an experiment leaves behind: a table on screen, a picture, a tidy CSV, a NetCDF file."""
+"""Algorithms side by side: what an experiment gave, and how it is told and shown."""
 
-import csv
-from pathlib import Path
+import dataclasses
 
-import jax
 import numpy as np
 from rich.table import Table
 
-import jaxota
-from jaxota import _files, stats
-from jaxota.experiments.runner import Results
+from jaxota import stats
+from jaxota.experiments.experiment import Experiment
+from jaxota.experiments.report import attributes
+from jaxota.history import History
 from jaxota.types import given
 
 
-def table(results: Results) -> Table:
-    """Algorithm, last score, power ratio, and the difference to the reference, trial by trial."""
-    experiment, several = results.experiment, len(results.experiment.channels) > 1
-    metric, reference = experiment.metric, experiment.reference
-    grid = Table()
-    grid.add_column("algorithm")
-    if several:
-        grid.add_column("setting")
-    for heading in (f"final {metric}", "power ratio", f"difference to {reference}"):
-        grid.add_column(heading, justify="right")
-    for (algorithm, setting), history in results.histories.items():
-        final, other = (
-            stats.scores(h, metric)[:, -1] for h in (history, results.histories[reference, setting])
-        )
-        grid.add_row(
-            algorithm,
-            *([setting] if several else []),
-            _plus_minus(stats.interval(final)),
-            f"{_power_ratio(history).max():.3g}",
-            "–" if algorithm == reference else _plus_minus(stats.paired(final, other), "no pairs"),
-        )
-    return grid
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What one experiment gave, and how long it took."""
 
+    experiment: Experiment
+    seed: int
+    histories: dict[tuple[str, str], History]  # by (algorithm, setting)
+    uncalibrated: set[str]  # algorithms whose calibration diverged
+    compile_seconds: float
+    run_seconds: float
 
-def remarks(results: Results) -> list[str]:
-    """What a reader of the table must know besides."""
-    trials = results.experiment.trials
-    lines = [
-        f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger "
-        "block, mean over trials, largest of all rounds (up to 1 is within the budget)."
-    ]
-    if len(results.experiment.channels) > 1:
-        lines[0] += " Differences are to the same setting."
-    for label in sorted(results.uncalibrated):
-        lines.append(f"{label}: its calibration diverged, and every trial with it.")
-    for (algorithm, setting), history in results.histories.items():
-        label = f"{algorithm}, {setting}" if setting else algorithm
-        count = int(history.diverged.sum())
-        if count:
-            lines.append(
-                f"{label}: {count} of {trials} trials diverged, and are left out of the means."
+    @property
+    def name(self) -> str:
+        return self.experiment.name
+
+    def caption(self) -> str:
+        """What was run, with the SNR's convention."""
+        experiment = self.experiment
+        return (
+            f"{experiment.name}: {experiment.title}, {_snr(experiment)}; "
+            f"{experiment.rounds} rounds, {experiment.trials} trials, seed {self.seed}"
+        )
+
+    def table(self) -> Table:
+        """Algorithm, last score, power ratio, and the paired difference to the reference."""
+        experiment, several = self.experiment, len(self.experiment.channels) > 1
+        metric, reference = experiment.metric, experiment.reference
+        grid = Table()
+        grid.add_column("algorithm")
+        if several:
+            grid.add_column("setting")
+        for heading in (f"final {metric}", "power ratio", f"difference to {reference}"):
+            grid.add_column(heading, justify="right")
+        for (algorithm, setting), history in self.histories.items():
+            pair = history, self.histories[reference, setting]
+            final, other = (stats.scores(h, metric)[:, -1] for h in pair)
+            apart = _plus_minus(stats.paired(final, other), "no pairs")
+            grid.add_row(
+                algorithm,
+                *([setting] if several else []),
+                _plus_minus(stats.interval(final)),
+                f"{_power_ratio(history).max():.3g}",
+                "–" if algorithm == reference else apart,
             )
-        silent = np.mean(np.asarray(history.participants) == 0)
-        if silent > 0:
-            lines.append(f"{label}: nobody transmitted in {silent:.1%} of rounds.")
-    if trials == 1:
-        lines.append("One trial has no interval: ask for more with --trials.")
-    return lines
+        return grid
 
+    def remarks(self) -> list[str]:
+        """What a reader of the table must know besides."""
+        trials = self.experiment.trials
+        lines = [
+            f"± is a 95 % interval over {trials} trials. Power ratio: max_i ‖x_i‖²/P of the larger "
+            "block, mean over trials, largest of all rounds (up to 1 is within the budget)."
+        ]
+        if len(self.experiment.channels) > 1:
+            lines[0] += " Differences are to the same setting."
+        for label in sorted(self.uncalibrated):
+            lines.append(f"{label}: its calibration diverged, and every trial with it.")
+        for (algorithm, setting), history in self.histories.items():
+            label = f"{algorithm}, {setting}" if setting else algorithm
+            count = int(history.diverged.sum())
+            if count:
+                lines.append(
+                    f"{label}: {count} of {trials} trials diverged, and are left out of the means."
+                )
+            silent = np.mean(np.asarray(history.participants) == 0)
+            if silent > 0:
+                lines.append(f"{label}: nobody transmitted in {silent:.1%} of rounds.")
+        if trials == 1:
+            lines.append("One trial has no interval: ask for more with --trials.")
+        taken = f"{self.compile_seconds:.1f} s compiling, {self.run_seconds:.1f} s running"
+        return [*lines, taken]
 
-def caption(results: Results) -> str:
-    """What was run, with the SNR's convention."""
-    experiment = results.experiment
-    return (
-        f"{experiment.name}: {experiment.title}, {_snr(experiment)}; "
-        f"{experiment.rounds} rounds, {experiment.trials} trials, seed {results.seed}"
-    )
+    def figure(self):
+        """The experiment's own picture."""
+        experiment = self.experiment
+        title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
+        return experiment.draw(self, title)
 
+    def rows(self):
+        """The rows of the CSV, header first; with several settings there is a column for them.
 
-def save(results: Results, folder) -> list[Path]:
-    """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
-    experiment = results.experiment
-    title = f"{experiment.title}\n{_snr(experiment)}, {experiment.trials} trials"
-    figure = experiment.draw(results, title)
-    return write(folder, experiment.name, figure, tidy(results), dataset(results))
+        The metric `diverged` counts the trials that are left out of the means of that algorithm.
+        """
+        several = len(self.experiment.channels) > 1
+        yield [
+            "algorithm",
+            *(["setting"] if several else []),
+            *("round", "metric", "mean", "ci_low", "ci_high", "power_ratio"),
+        ]
+        for (algorithm, setting), history in self.histories.items():
+            label = [algorithm, setting] if several else [algorithm]
+            ratio = _power_ratio(history)[history.every - 1 :: history.every]
+            rounds = history.every * (1 + np.arange(len(ratio)))
+            for metric in history.scores:
+                band = stats.interval(stats.scores(history, metric))
+                columns = (rounds, band.mean, band.low, band.high, ratio)
+                for r, *numbers in zip(*columns, strict=True):
+                    yield [*label, r, metric, *(f"{value:.9g}" for value in numbers)]
+            count = int(history.diverged.sum())
+            yield [*label, rounds[-1], "diverged", count, count, count, f"{ratio[-1]:.9g}"]
 
+    def dataset(self):
+        """Everything, trial by trial, as one `xarray.Dataset` with a dimension `algorithm`.
 
-def write(folder, name: str, figure, rows, dataset) -> list[Path]:
-    """Write a figure, the rows of a CSV and a dataset to `folder`, all or none."""
-    paths = [Path(folder) / f"{name}.{ending}" for ending in ("png", "csv", "nc")]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with _files.replacing(*paths) as (png, table_file, nc):
-        figure.savefig(png)
-        with open(table_file, "w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows(rows)
-        dataset.to_netcdf(nc, engine="h5netcdf")
-    return paths
+        Several settings are a dimension, too.
+        """
+        import xarray  # slow to import, needed here alone
 
+        def joined(parts: dict, name: str):
+            labels = xarray.DataArray(list(parts), dims=name, name=name)
+            return xarray.concat(list(parts.values()), dim=labels, data_vars="all", join="outer")
 
-def tidy(results: Results):
-    """The rows of the CSV, header first; with several settings there is a column for them.
-
-    The metric `diverged` counts the trials that are left out of the means of that algorithm.
-    """
-    several = len(results.experiment.channels) > 1
-    yield [
-        "algorithm",
-        *(["setting"] if several else []),
-        *("round", "metric", "mean", "ci_low", "ci_high", "power_ratio"),
-    ]
-    for (algorithm, setting), history in results.histories.items():
-        label = [algorithm, setting] if several else [algorithm]
-        ratio = _power_ratio(history)[history.every - 1 :: history.every]
-        rounds = history.every * (1 + np.arange(len(ratio)))
-        for metric in history.scores:
-            band = stats.interval(stats.scores(history, metric))
-            columns = (rounds, band.mean, band.low, band.high, ratio)
-            for r, *numbers in zip(*columns, strict=True):
-                yield [*label, r, metric, *(f"{value:.9g}" for value in numbers)]
-        count = int(history.diverged.sum())
-        yield [*label, rounds[-1], "diverged", count, count, count, f"{ratio[-1]:.9g}"]
-
-
-def dataset(results: Results):
-    """Everything, trial by trial, as one `xarray.Dataset` with a dimension `algorithm`.
-
-    Several settings are a dimension, too.
-    """
-    import xarray  # slow to import, needed here alone
-
-    def joined(parts: dict, name: str):
-        labels = xarray.DataArray(list(parts), dims=name, name=name)
-        return xarray.concat(list(parts.values()), dim=labels, data_vars="all", join="outer")
-
-    experiment = results.experiment
-    channel = next(iter(experiment.channels.values()))
-    whole = {}
-    for algorithm in experiment.algorithms:
-        settings = {s: results.histories[algorithm, s].to_xarray() for s in experiment.channels}
-        one = next(iter(settings.values()))
-        whole[algorithm] = one if len(settings) == 1 else joined(settings, "setting")
-    return joined(whole, "algorithm").assign_attrs(
-        title=caption(results),
-        experiment=experiment.name,
-        seed=results.seed,
-        snr_db=float(channel.snr_db),
-        snr_per=channel.snr_per,
-        power=float(channel.power),
-        **_of_images(experiment.task),
-        jaxota=jaxota.__version__,
-        jax=jax.__version__,
-    )
+        experiment = self.experiment
+        channel = next(iter(experiment.channels.values()))
+        whole = {}
+        for algorithm in experiment.algorithms:
+            settings = {s: self.histories[algorithm, s].to_xarray() for s in experiment.channels}
+            one = next(iter(settings.values()))
+            whole[algorithm] = one if len(settings) == 1 else joined(settings, "setting")
+        return joined(whole, "algorithm").assign_attrs(
+            **attributes(experiment.name, self.seed, self.caption()),
+            snr_db=float(channel.snr_db),
+            snr_per=channel.snr_per,
+            power=float(channel.power),
+            **_of_images(experiment.task),
+        )
 
 
 def _of_images(task) -> dict:

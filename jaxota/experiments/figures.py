@@ -1,55 +1,33 @@
 """The paper's figures and their extensions, as data."""
 
-import dataclasses
 import functools
-from collections.abc import Callable
 
 from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
 from jaxota.experiments import bounds, rates
+from jaxota.experiments.experiment import Experiment, Study
 from jaxota.fading import rayleigh
 from jaxota.tasks.images.known import Images
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """Algorithms that are compared on one task over one channel, or over several settings of it."""
-
-    name: str
-    about: str  # the title, with the name of the data for {dataset}
-    task: Callable  # key → task
-    algorithms: dict[str, Algorithm]  # by the label of their curve
-    channels: dict[str, Channel]  # by the label of their setting, "" if there is but one
-    draw: Callable  # (results, title) → figure
-    rounds: int = 60
-    trials: int = 100
-    every: int = 1  # rounds from one score to the next
-    metric: str = "gap"
-    reference: str = "COTAF"  # what the others are compared with, trial by trial
-
-    @property
-    def title(self) -> str:
-        return self.about.format(dataset=getattr(self.task, "title", ""))
+def _one_panel(comparison, title: str):
+    histories = {algorithm: h for (algorithm, _), h in comparison.histories.items()}
+    return plots.curves(histories, comparison.experiment.metric, title)
 
 
-def _one_panel(results, title: str):
-    histories = {algorithm: h for (algorithm, _), h in results.histories.items()}
-    return plots.curves(histories, results.experiment.metric, title)
-
-
-def _panel_for_each_algorithm(results, title: str):
-    panels = {algorithm: {} for algorithm in results.experiment.algorithms}
-    for (algorithm, setting), history in results.histories.items():
+def _panel_for_each_algorithm(comparison, title: str):
+    panels = {algorithm: {} for algorithm in comparison.experiment.algorithms}
+    for (algorithm, setting), history in comparison.histories.items():
         panels[algorithm][setting] = history
-    return plots.panels(panels, results.experiment.metric, title)
+    return plots.panels(panels, comparison.experiment.metric, title)
 
 
-def _against_csi_error(results, title: str):
-    experiment = results.experiment
+def _against_csi_error(comparison, title: str):
+    experiment = comparison.experiment
     errors = [float(channel.fading.csi_error) for channel in experiment.channels.values()]
     finals = {
-        algorithm: [results.histories[algorithm, setting] for setting in experiment.channels]
+        algorithm: [comparison.histories[algorithm, setting] for setting in experiment.channels]
         for algorithm in experiment.algorithms
     }
     label = "variance of the channel estimate's error"
@@ -160,20 +138,6 @@ EXPERIMENTS = {
         ),
     )
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Theory beside simulation: what it shows decides its own task, channel and rounds.
-
-    `run(seed, trials, report)` returns what has `caption`, `table`, `remarks`, `figure`, `rows` and
-    `dataset`.
-    """
-
-    name: str
-    title: str
-    run: Callable
-
 
 STUDIES = {
     study.name: study

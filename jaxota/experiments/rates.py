@@ -24,7 +24,7 @@ from jaxota.calibration import measure
 from jaxota.channel import Channel
 from jaxota.estimate import Identity
 from jaxota.experiments import theory_plots
-from jaxota.experiments.bounds import attributes
+from jaxota.experiments.report import attributes
 from jaxota.precode import Bounded
 from jaxota.simulation import run_all
 from jaxota.theory import noise
@@ -41,6 +41,8 @@ SWEPT_USERS, SWEPT_SNR_DB, SWEPT_HEARD = (4, 16, 64), (-10.0, 0.0, 10.0, 20.0), 
 @dataclasses.dataclass(frozen=True)
 class Rates:
     """What `jaxota run rates` found: curves by algorithm, by what is swept."""
+
+    name = "rates"
 
     seed: int
     trials: int

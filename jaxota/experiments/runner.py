@@ -1,6 +1,5 @@
 """Run an experiment: its algorithms and settings side by side, trial by trial."""
 
-import dataclasses
 import functools
 import math
 import time
@@ -14,24 +13,12 @@ from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once, trials_between_reports
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.errors import InputError
-from jaxota.experiments.figures import Experiment
-from jaxota.history import History
+from jaxota.experiments.comparison import Comparison
+from jaxota.experiments.experiment import Experiment
 from jaxota.simulation import run_all
 
 
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What one experiment gave, and how long it took."""
-
-    experiment: Experiment
-    seed: int
-    histories: dict[tuple[str, str], History]  # by (algorithm, setting)
-    uncalibrated: set[str]  # algorithms whose calibration diverged
-    compile_seconds: float
-    run_seconds: float
-
-
-def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Results:
+def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Comparison:
     """Run `experiment`; `report(what, done, of)` hears how far it is.
 
     The data come from a key of their own, so that they stay the same for other trials. Algorithms
@@ -55,7 +42,7 @@ def run(experiment: Experiment, seed: int = 0, report=lambda *_: None) -> Result
         if not all(np.isfinite(x).all() for x in jax.tree.leaves(plan))
     }
     histories = _by_label(experiment, entered.kinds, joined)
-    return Results(experiment, seed, histories, adrift, ready - start, end - ready)
+    return Comparison(experiment, seed, histories, adrift, ready - start, end - ready)
 
 
 class _Entered(NamedTuple):
@@ -226,6 +213,6 @@ def _rules(algorithms) -> tuple[int, ...]:
     rules = []
     for algorithm in algorithms:
         leaves, structure = jax.tree.flatten(noise_free(algorithm))
-        rules.append((structure, *map(float, leaves)))
+        rules.append((structure, *(np.asarray(leaf).tobytes() for leaf in leaves)))
     distinct = list(dict.fromkeys(rules))
     return tuple(map(distinct.index, rules))
