@@ -61,6 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
     )
+    _add_images(command)
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("figures"),
+        metavar="DIR",
+        help="folder to write to (figures)",
+    )
+    return parser
+
+
+def _add_images(command) -> None:
     images = command.add_argument_group("for experiments on images")
     images.add_argument(
         "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
@@ -71,14 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument(
         "--init-scale", type=float, metavar="S", help="N(0, S²) is added to the initial model (0)"
     )
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("figures"),
-        metavar="DIR",
-        help="folder to write to (figures)",
-    )
-    return parser
 
 
 def _list(arguments) -> int:

@@ -19,7 +19,7 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python")
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
         for expression, shape in re.findall(
