@@ -50,7 +50,14 @@ def main():
 
     def finals(task, algorithm, plan):
         history = jo.sweep(
-            key, algorithm, jo.Channel(SNR_DB), task, ROUNDS, options.trials, plan, every=ROUNDS
+            key,
+            algorithm,
+            jo.Channel(SNR_DB),
+            task,
+            ROUNDS,
+            options.trials,
+            plan=plan,
+            every=ROUNDS,
         )
         return np.asarray(history.accuracy)[..., -1]  # [setting, trial]
 
@@ -61,7 +68,7 @@ def main():
             task, plans = tasks[name].replace(init_scale=scale), {}
             for label, algorithm in algorithms.items():
                 rule = type(algorithm.local)
-                if algorithm.needs_plan and rule not in plans:
+                if algorithm.needs and rule not in plans:
                     plans[rule] = jo.calibrate(key, algorithm, task, ROUNDS, options.calibration)
                 found[name, label] = finals(task, algorithm, plans.get(rule))
         print(f"\ninitial scale {scale:g}")
