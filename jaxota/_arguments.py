@@ -143,6 +143,9 @@ _PLANNED = {
 def _plan(plan, setting: Setting, rounds: int):
     """What the algorithm uses of `plan`, shapes checked; `()` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
+    for need in algorithm.needs:
+        if need not in _PLANNED:
+            raise InputError(f"needs of a part must be of {', '.join(_PLANNED)}, got {need!r}")
     if plan is None or not algorithm.needs:
         return ()
     if not isinstance(plan, Plan):

@@ -223,6 +223,18 @@ def test_an_undeclared_number_gets_a_helpful_line(task):
         jo.simulate(jax.random.key(0), algorithm, jo.Channel(), task, 1, 1)
 
 
+def test_a_part_that_needs_what_no_plan_holds_is_named(task):
+    @jo.part
+    class Median:
+        needs = ("median",)
+        start, __call__ = jo.no_memory, jo.MMSE.__call__
+
+    with pytest.raises(jo.InputError, match=r"needs of a part must be of energy, .*, got 'median'"):
+        jo.simulate(
+            jax.random.key(0), jo.baaf(**LOCAL, estimate=Median()), jo.Channel(), task, 1, 1
+        )
+
+
 def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
     looked, original = [], _validate._refuse_outside

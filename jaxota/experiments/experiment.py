@@ -76,7 +76,7 @@ class Study:
 
     def configured(self, options: dict) -> "Study":
         """The same with other trials; it sets all else."""
-        for option in options.keys() - {"trials"}:
+        for option in (name for name in options if name != "trials"):
             name = option.replace("_", "-")
             raise InputError(f"--{name} is not for {self.name}, which sets it")
         return dataclasses.replace(self, **options)
