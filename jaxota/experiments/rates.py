@@ -87,7 +87,8 @@ class Rates:
             "theorem's are those of its noise terms as stated, with σ_θ and σ_c of the plan, their "
             "logarithm left out. ± is a 95 % interval over data draws.",
             f"Kη = {REACH:g} ({SHORT_REACH:g} where S is swept) is within the theorems' limits, "
-            f"M = {M:g} above the gradients met.",
+            f"M = {M:g} above the gradients met, as measured for seed 0"
+            + ("." if self.seed == 0 else "; for this seed nobody measured it."),
             "Theorems 2 and 3 state (1 + NK)/(KN²) for the control noise, about 1/N; the proof of "
             "Theorem 2 ends in (K + 2)/(KN²), 1/N². The identity's runs fall about as it says.",
             "With the MMSE estimate the floor is mostly its bias to the prior's mean (not on every "
