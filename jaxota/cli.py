@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from jaxota.errors import InputError
 
@@ -172,7 +173,7 @@ def _experiment(arguments):
     channel = _given(arguments, "snr_db", "snr_per")
     channels = {label: c.replace(**channel) for label, c in experiment.channels.items()}
     images = _given(arguments, "dataset", "data_dir", "init_scale")
-    task = experiment.task
+    task: Any = experiment.task
     if images and not isinstance(task, Images):
         option = next(iter(images)).replace("_", "-")
         raise InputError(f"--{option} is for experiments on images, which {experiment.name} is not")
@@ -217,8 +218,8 @@ def _use_cache() -> None:
         kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
     except OSError:
         kind = [platform.processor()]
-    kind = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    jax.config.update("jax_compilation_cache_dir", str(Path(place) / kind))
+    name = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
+    jax.config.update("jax_compilation_cache_dir", str(Path(place) / name))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
     # program that it reads from the cache; what is really wrong reaches us as an exception.

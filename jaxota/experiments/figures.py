@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
@@ -39,7 +40,7 @@ def _one_panel(results, title: str):
 
 
 def _panel_for_each_algorithm(results, title: str):
-    panels = {algorithm: {} for algorithm in results.experiment.algorithms}
+    panels: dict[str, Any] = {algorithm: {} for algorithm in results.experiment.algorithms}
     for (algorithm, setting), history in results.histories.items():
         panels[algorithm][setting] = history
     return plots.panels(panels, results.experiment.metric, title)
@@ -57,7 +58,7 @@ def _against_csi_error(results, title: str):
 
 
 def _compared(steps: int) -> dict[str, Algorithm]:
-    local = {"step_size": 1e-2, "steps": steps, "batch": 10}
+    local: dict[str, Any] = {"step_size": 1e-2, "steps": steps, "batch": 10}
     return {
         "noisy FedAvg": noisy_fedavg(**local),
         "COTAF": cotaf(**local),
@@ -72,7 +73,7 @@ def _some(algorithms: dict[str, Algorithm], *names: str) -> dict[str, Algorithm]
 
 
 def _on_images(step_size: float) -> dict[str, Algorithm]:
-    local = {"step_size": step_size, "steps": 5, "batch": 20}
+    local: dict[str, Any] = {"step_size": step_size, "steps": 5, "batch": 20}
     return {
         "noisy FedAvg": noisy_fedavg(**local),
         "COTAF": cotaf(**local),
