@@ -28,7 +28,7 @@ from jaxota.types import (
 
 if TYPE_CHECKING:
     from jaxota._arguments import Setting
-    from jaxota.stages import Fades, Noise
+    from jaxota.stages import Carrier, Fades, Noise
 
 
 @part
@@ -155,7 +155,7 @@ class Ideal:
 class Air:
     """The algorithm's users reach the server over the channel."""
 
-    def __call__(self, channel: Channel | Ideal) -> Channel | Ideal:
+    def __call__(self, channel: "Carrier") -> "Carrier":
         return channel
 
 
@@ -163,7 +163,7 @@ class Air:
 class Wired:
     """They reach it over links of their own, whatever the channel: the error-free references."""
 
-    def __call__(self, channel: Channel | Ideal) -> Ideal:
+    def __call__(self, channel: "Carrier") -> Ideal:
         return Ideal()
 
 
@@ -184,7 +184,7 @@ class Block:
     values: Float[Array, "user s"]
     held: Float[Array, "user d"]
     origin: Vector
-    power: Scalar
+    power: Scalar | float
     reach: Scalar
     moments: Maybe[Moments]
     side: Side = Side()

@@ -8,19 +8,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, Channel, Ideal, superpose
+from jaxota.channel import Block, superpose
 from jaxota.compress import Side
 from jaxota.fading import Link
 from jaxota.local import Work
 from jaxota.problems import Problem
 from jaxota.server import Aggregate
+from jaxota.stages import Carrier
 from jaxota.types import Absent, Info, Ledger, Maybe, Memory, Moments, Scalar, State, Vector, given
 
 
 def one_round(
     keys: Key[Array, "7"],
     algorithm: Algorithm,
-    channel: Channel | Ideal,
+    channel: Carrier,
     problem: Problem,
     moments: tuple[Moments, ...],
     state: State,
@@ -54,7 +55,7 @@ def one_round(
 
 
 def _blocks(
-    algorithm: Algorithm, air: Any, work: Work, moments: tuple[Moments, ...], state: State
+    algorithm: Algorithm, air: Carrier, work: Work, moments: tuple[Moments, ...], state: State
 ) -> list[Block]:
     """What the local rule sends: the model block and, if it has controls, the control block."""
     rows: tuple[Maybe[Moments], ...] = moments or ((), ())
@@ -93,7 +94,7 @@ def _aggregate(
     compressed: Memory,
     estimated: Memory,
     algorithm: Algorithm,
-    air: Any,
+    air: Carrier,
     problem: Problem,
     state: State,
 ) -> tuple[Aggregate, Memory, Memory, Ledger]:
@@ -148,7 +149,7 @@ def one_trial(
     key: PRNGKeyArray,
     trial: Int[Array, ""],
     algorithms: Sequence[Algorithm],
-    channel: Channel | Ideal,
+    channel: Carrier,
     problem: Problem,
     moments: tuple[tuple[Moments, ...], ...],
     model: Vector | Absent,
@@ -183,7 +184,7 @@ def _first(
     k_start: PRNGKeyArray,
     k_fading: PRNGKeyArray,
     algorithm: Algorithm,
-    channel: Channel | Ideal,
+    channel: Carrier,
     problem: Problem,
     model: Vector,
 ) -> State:

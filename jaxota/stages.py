@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota.channel import Block, Channel, Ideal
+from jaxota.channel import Block
 from jaxota.compress import Side
 from jaxota.fading import Link
 from jaxota.local import Work
 from jaxota.problems import Problem as Problem
 from jaxota.problems import Task as Task
 from jaxota.server import Aggregate
-from jaxota.types import Maybe, Memory, Scalar, State, Vector
+from jaxota.types import Absent, Maybe, Memory, Scalar, State, Vector
 
 
 class LocalRule(Protocol):
@@ -155,10 +155,43 @@ class Noise(Protocol):
         """Independent draws of variance 1."""
 
 
+class Carrier(Protocol):
+    """In the air, or in its place: what carries both blocks. `Channel`, `Ideal` of
+    `jaxota.channel`."""
+
+    @property
+    def power(self) -> Scalar | float:
+        """P of the model block."""
+
+    @property
+    def control_budget(self) -> Scalar | float:
+        """P of the control block."""
+
+    @property
+    def noise(self) -> Noise:
+        """The law of its noise."""
+
+    def noise_variance(self, dim: int) -> Scalar | Absent:
+        """sw2, the variance of a coordinate of a block of `dim`; () if there is no noise at all."""
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Memory before round 1."""
+
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        memory: Memory,
+        users: int,
+        dim: int,
+        controlled: bool,
+    ) -> tuple[Link, Link, Memory]:
+        """The links of both blocks and memory; `keys` [3], `controlled` if there are two blocks."""
+
+
 class Medium(Protocol):
     """How an algorithm's users reach the server: over the channel (`Air`), or not (`Wired`)."""
 
-    def __call__(self, channel: Channel | Ideal) -> Any:
+    def __call__(self, channel: Carrier) -> Carrier:
         """What takes the channel's place."""
 
 

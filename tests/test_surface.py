@@ -20,6 +20,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import _validate, stages
+from jaxota.channel import Ideal
 from jaxota.fading import Nakagami, Rayleigh, Rician, Still
 
 NAMESPACES = {"jo": jo, "tasks": jo.tasks, "theory": jo.theory, "stats": jo.stats}
@@ -124,6 +125,7 @@ FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagam
 LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
 ANSWERS: list[stages.Answer] = [jo.Inversion()]
 NOISE: list[stages.Noise] = [jo.Gaussian()]
+CARRIERS: list[stages.Carrier] = [jo.Channel(), Ideal()]
 MEDIUMS: list[stages.Medium] = [jo.Air(), jo.Wired()]
 ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
 ESTIMATORS += [jo.PooledMMSE(), jo.JamesStein()]
@@ -138,7 +140,7 @@ SHIPPED: list[tuple[type, Sequence[object]]] = [
     *((stages.LocalRule, LOCAL), (stages.Compressor, COMPRESSORS), (stages.Precoder, PRECODERS)),
     *((stages.Fades, FADING), (stages.Law, LAWS), (stages.Answer, ANSWERS), (stages.Noise, NOISE)),
     *((stages.Medium, MEDIUMS), (stages.Estimator, ESTIMATORS), (stages.Server, SERVERS)),
-    *((stages.Task, TASKS), (stages.Problem, PROBLEMS)),
+    *((stages.Carrier, CARRIERS), (stages.Task, TASKS), (stages.Problem, PROBLEMS)),
 ]
 
 
