@@ -1,4 +1,5 @@
-# Two commands, each with all of its set-up: `make figures` and `make test`.
+# Three commands, each with all of its set-up: `make figures`, `make test`, and `make check`, what of
+# the tests is quick, to be run while one works.
 # The first interpreter that runs and is of a version we test.
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -6,15 +7,21 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures test clean
+.PHONY: figures test check lint clean
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
 
-test: .venv/tested-with
+test: lint
+	$(BIN)/pytest -n auto --dist loadgroup
+
+check: lint
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+
+lint: .venv/tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/mypy
 
 # The package alone, and then with what its tests need.
 .venv/installed: pyproject.toml constraints.txt

@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota import _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
+from jaxota.problems import Task
 from jaxota.server import as_server
-from jaxota.types import Plan, given
+from jaxota.types import Absent, Numbers, Plan, given
 
 
 class Options(NamedTuple):
@@ -31,22 +33,22 @@ class Setting(NamedTuple):
 
     algorithm: Algorithm
     channel: Channel
-    task: Any
+    task: Task
 
 
 def experiment(
-    key,
-    algorithm,
-    channel,
-    task,
-    rounds,
-    trials,
-    plan=None,
-    initial=None,
-    every=1,
-    calibration_trials=100,
-    user_power=False,
-) -> tuple[dict, Options]:
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: int,
+    trials: int,
+    plan: Plan | None = None,
+    initial: Numbers | None = None,
+    every: int = 1,
+    calibration_trials: int = 100,
+    user_power: bool = False,
+) -> tuple[dict[str, Any], Options]:
     """Arguments (traced) and options (static) of the program for one experiment."""
     setting = _setting(algorithm, channel, task)
     rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
@@ -65,7 +67,14 @@ def experiment(
     return arguments, Options(rounds, every, calibration_trials, bool(user_power), chunk)
 
 
-def calibration(key, algorithm, task, rounds, trials, initial) -> tuple[dict, Options]:
+def calibration(
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    task: Task,
+    rounds: int,
+    trials: int,
+    initial: Numbers | None,
+) -> tuple[dict[str, Any], Options]:
     """Arguments and options of the program that measures a plan."""
     setting = _setting(algorithm, Channel(), task)
     rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
@@ -79,7 +88,7 @@ def calibration(key, algorithm, task, rounds, trials, initial) -> tuple[dict, Op
     return arguments, Options(rounds, 1, trials, False, chunk)
 
 
-def refuse_swept(**parts) -> None:
+def refuse_swept(**parts: Any) -> None:
     """`simulate` and `calibrate` take one setting."""
     for name, part in parts.items():
         for path, extra in _validate.extra_axes(part, name).items():
@@ -103,7 +112,7 @@ _STAGES = {
 }
 
 
-def _setting(algorithm, channel, task) -> Setting:
+def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
     """Each part by itself, then all of them together."""
     if not isinstance(algorithm, Algorithm):
         raise InputError(
@@ -117,7 +126,7 @@ def _setting(algorithm, channel, task) -> Setting:
             f"got {_validate.shown(task)}"
         )
     algorithm = algorithm.replace(server=as_server(algorithm.server))
-    parts = {"algorithm": algorithm, "channel": channel, "task": task}
+    parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
     parts = {name: _validate.prepared(part, name) for name, part in parts.items()}
     for path, (protocol, like) in _STAGES.items():
         holder, *names = path.split(".")
@@ -140,7 +149,7 @@ _PLANNED = {
 }
 
 
-def _plan(plan, setting: Setting, rounds: int):
+def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
     """What the algorithm uses of `plan`, shapes checked; `()` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
     for need in algorithm.needs:
@@ -175,17 +184,19 @@ def _refuse_diverged(plan: Plan) -> None:
             raise InputError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
 
 
-def _initial(initial, trials, task):
-    """Models to start from [trial, d], or ()."""
+def _initial(
+    initial: Numbers | None, trials: int | None, task: Task
+) -> Float[Array, "trial d"] | Absent:
+    """Models to start from, or ()."""
     if initial is None:
         return ()
-    initial = _validate.as_array("initial", initial)
-    rows = len(initial) if trials is None and initial.ndim else trials
-    if initial.shape != (rows, task.dim) or not rows:
+    models = _validate.as_array("initial", initial)
+    rows = len(models) if trials is None and models.ndim else trials
+    if models.shape != (rows, task.dim) or not rows:
         raise InputError(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
-            f"got {list(initial.shape)}"
+            f"got {list(models.shape)}"
         )
-    if not isinstance(initial, jax.core.Tracer) and not np.isfinite(initial).all():
+    if not isinstance(models, jax.core.Tracer) and not np.isfinite(models).all():
         raise InputError("initial must be finite, got NaN or inf")
-    return initial
+    return models

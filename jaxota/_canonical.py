@@ -2,9 +2,12 @@
 
 import functools
 import types
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-def canonical(value):
+def canonical(value: T) -> T:
     """Of the last values seen the first that was built as `value` was.
 
     An optax transformation made twice is two closures, which compare by identity and would be
@@ -18,25 +21,25 @@ def canonical(value):
 
 
 class _Seen:
-    def __init__(self, print_, value):
+    def __init__(self, print_: Any, value: Any) -> None:
         self.print_, self.value = print_, value
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.print_)
 
-    def __eq__(self, other):
+    def __eq__(self, other: Any) -> bool:
         return self.print_ == other.print_
 
 
 @functools.lru_cache(maxsize=256)  # forgotten ones are compiled again, and do no harm
-def _first(seen: _Seen):
+def _first(seen: _Seen) -> Any:
     return seen.value
 
 
 _LIBRARIES = ("optax", "jax", "functools")
 
 
-def _fingerprint(value, inside: tuple[int, ...]):
+def _fingerprint(value: Any, inside: tuple[int, ...]) -> tuple[Any, ...]:
     """What a value was built from; functions of other modules may read globals: themselves.
 
     `inside` are the identities of the values that this one was met in: a closure may hold itself.
@@ -56,11 +59,11 @@ def _fingerprint(value, inside: tuple[int, ...]):
     return (type(value), value)
 
 
-def _of_a_library(function) -> bool:
+def _of_a_library(function: types.FunctionType) -> bool:
     return (function.__module__ or "").split(".")[0] in _LIBRARIES
 
 
-def _held(cell):
+def _held(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # nothing yet

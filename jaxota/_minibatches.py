@@ -7,18 +7,17 @@ finaliser, applied twice, turns (user, step, sample) into an index.
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-from jaxota.types import Array
 
-
-def _mix(x: Array) -> Array:
+def _mix(x: UInt32[Array, "*size"]) -> UInt32[Array, "*size"]:
     """A bijection of 32-bit words in which every input bit flips every output bit half the time."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
 
 
-def _scale(word: Array, count: Array) -> Array:
+def _scale(word: UInt32[Array, "*size"], count: UInt32[Array, ""]) -> UInt32[Array, "*size"]:
     """floor(word · count / 2³²) without 64-bit arithmetic: uniform words to [0, count)."""
     high, low = word >> 16, word & 0xFFFF
     count_high, count_low = count >> 16, count & 0xFFFF
@@ -27,13 +26,15 @@ def _scale(word: Array, count: Array) -> Array:
     return high * count_high + (cross >> 16) + (other >> 16) + carry
 
 
-def words(key) -> Array:
-    """The two random words [2] that a key consists of, for `indices`."""
+def words(key: PRNGKeyArray) -> UInt32[Array, "2"]:
+    """The two random words that a key consists of, for `indices`."""
     return jax.random.key_data(key)[:2]
 
 
-def indices(words: Array, stream: Array, size: int, count: Array) -> Array:
-    """Draws [size], uniform on [0, count) with replacement, of one `stream` of `words` [2]."""
+def indices(
+    words: UInt32[Array, "2"], stream: Int[Array, ""], size: int, count: Int[Array, ""]
+) -> Int[Array, "size"]:
+    """Draws, uniform on [0, count) with replacement, of one `stream` of `words`."""
     counter = jnp.uint32(stream) * jnp.uint32(size) + jnp.arange(size, dtype=jnp.uint32)
     word = _mix(_mix(counter + words[0]) ^ words[1])
     return _scale(word, jnp.uint32(count)).astype(jnp.int32)

@@ -1,13 +1,18 @@
 """One look for all pictures."""
 
+from typing import Any
+
 import numpy as np
+from matplotlib.axes import Axes
+
+from jaxota.stats import Interval
 
 # Okabe and Ito's palette, safe for colour-blind readers; each colour has its own dash and marker,
 # so that curves also stay apart in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = "os^Dv*P"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.linewidth": 0.6,
     "lines.linewidth": 1.2,
@@ -29,14 +34,22 @@ def width(columns: int) -> float:
     return 3.5 if columns == 1 else 7.16
 
 
-def finish(axes, label: str, name: str) -> None:
+def finish(axes: Axes, label: str, name: str) -> None:
     axes.set_xlabel(label)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     if name:
         axes.set_title(name, fontsize=8)
 
 
-def curve(axes, number, label, rounds, band, floor, every=None) -> None:
+def curve(
+    axes: Axes,
+    number: int,
+    label: str,
+    rounds: np.ndarray,
+    band: Interval,
+    floor: float,
+    every: int | None = None,
+) -> None:
     colour = COLOURS[number % len(COLOURS)]
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
@@ -63,7 +76,7 @@ def curve(axes, number, label, rounds, band, floor, every=None) -> None:
         axes.plot(clipped, edge, "v", color=colour, clip_on=False, markersize=3, in_layout=False)
 
 
-def floor_of(bands: list) -> float:
+def floor_of(bands: list[Interval]) -> float:
     """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
     means = np.concatenate([band.mean for band in bands])
     lows = np.concatenate([band.low for band in bands])

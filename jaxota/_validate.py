@@ -7,6 +7,7 @@ inside someone's own `jit` or `vmap` only shapes are known.
 import dataclasses
 import numbers
 import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,16 @@ from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.types import given
 
+if TYPE_CHECKING:
+    from jaxota._arguments import Setting
 
-def prepared(part, name: str):
+T = TypeVar("T")
+
+
+def prepared(part: T, name: str) -> T:
     """`part` with its traced fields as arrays; InputError at the first value not allowed."""
-    changes = {}
-    for field in dataclasses.fields(part):
+    changes, held = {}, _as_dataclass(part)
+    for field in dataclasses.fields(held):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
             changes[field.name] = _static(path, value, **field.metadata)
@@ -32,10 +38,15 @@ def prepared(part, name: str):
             changes[field.name] = _traced(path, value, **field.metadata)
         elif field.default != ():
             raise InputError(f"{path} must be given, got ()")
-    return dataclasses.replace(part, **changes)
+    return dataclasses.replace(held, **changes)
 
 
-def _refuse_undeclared(path: str, field, value) -> None:
+def _as_dataclass(part: Any) -> Any:
+    """`part`, of which type checkers know no more than its own name."""
+    return part
+
+
+def _refuse_undeclared(path: str, field: dataclasses.Field[Any], value: Any) -> None:
     """A field that is neither traced nor static must hold a part."""
     if isinstance(value, numbers.Number | np.ndarray | jax.Array):
         raise InputError(
@@ -48,10 +59,9 @@ def _refuse_undeclared(path: str, field, value) -> None:
     )
 
 
-def offers(path: str, value, protocol, like: str) -> None:
+def offers(path: str, value: Any, protocol: type, like: str) -> None:
     """Refuse a `value` that lacks what a stage must offer."""
-    mine = [*protocol.__annotations__, *vars(protocol)]
-    wanted = [name for name in mine if not name.startswith("_") or name == "__call__"]
+    wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     missing = [name for name in wanted if not hasattr(value, name)]
     if missing:
         raise InputError(
@@ -60,7 +70,7 @@ def offers(path: str, value, protocol, like: str) -> None:
         )
 
 
-def consult(part, path: str, setting) -> None:
+def consult(part: Any, path: str, setting: "Setting") -> None:
     """Let `part`, and every part inside it, check that it goes with the others of the `setting`."""
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
@@ -70,11 +80,11 @@ def consult(part, path: str, setting) -> None:
         part.check(path, setting)
 
 
-def extra_axes(part, name: str) -> dict[str, int]:
+def extra_axes(part: Any, name: str) -> dict[str, int]:
     """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
     if not given(part):
         return {}
-    extra = {}
+    extra: dict[str, int] = {}
     for field in dataclasses.fields(part):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
@@ -86,20 +96,20 @@ def extra_axes(part, name: str) -> dict[str, int]:
     return extra
 
 
-def shown(value) -> str:
+def shown(value: Any) -> str:
     """A value in a few words on one line."""
     words = " ".join(repr(value).split())
     return words if len(words) <= 60 else words[:57] + "..."
 
 
-def whole(name: str, value, at_least: int) -> int:
+def whole(name: str, value: Any, at_least: int) -> int:
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
     return int(value)
 
 
-def seed(value) -> int:
+def seed(value: Any) -> int:
     """A seed that a random key and NumPy both take."""
     value = whole("seed", value, 0)
     if value >= 2**32:
@@ -112,7 +122,7 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def key(path: str, value, axes: int = 0):
+def key(path: str, value: Any, axes: int = 0) -> Any:
     """A typed random key, or an array of keys with up to so many axes, from either kind."""
     if isinstance(value, (jax.Array, np.ndarray)):
         if value.dtype == jnp.uint32 and value.shape[-1:] == (2,):
@@ -122,7 +132,7 @@ def key(path: str, value, axes: int = 0):
     raise InputError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
-def _static(path, value, at_least=None, one_of=None, **_):
+def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
     if one_of is not None:
         if value not in one_of:
             allowed = " or ".join(map(repr, one_of))
@@ -133,7 +143,16 @@ def _static(path, value, at_least=None, one_of=None, **_):
     return canonical(value)
 
 
-def _traced(path, value, rank, above, at_least, below, infinite, dtype):
+def _traced(
+    path: str,
+    value: Any,
+    rank: int,
+    above: float | None,
+    at_least: float | None,
+    below: float | None,
+    infinite: bool,
+    dtype: str,
+) -> Any:
     if dtype == "key":
         return key(path, value, axes=1)
     array, allowed = as_array(path, value, dtype), (above, at_least, below, infinite, dtype)
@@ -153,7 +172,7 @@ def _traced(path, value, rank, above, at_least, below, infinite, dtype):
     return array
 
 
-def as_array(name: str, value, dtype="float32") -> jax.Array:
+def as_array(name: str, value: Any, dtype: str = "float32") -> jax.Array:
     """`value` as an array."""
     try:
         return jnp.asarray(value, dtype)
@@ -161,19 +180,19 @@ def as_array(name: str, value, dtype="float32") -> jax.Array:
         raise InputError(f"{name} must be a number or an array, got {shown(value)}") from None
 
 
-_known: dict[int, tuple] = {}  # identity of a jax array → what it was found to keep to
+_known: dict[int, tuple[Any, ...]] = {}  # identity of a jax array → what it was found to keep to
 
 
-def _remember(array, allowed: tuple) -> None:
+def _remember(array: Any, allowed: tuple[Any, ...]) -> None:
     """Until the array is gone."""
     _known[id(array)] = allowed
     weakref.finalize(array, _known.pop, id(array), None)
 
 
-def vouch(part, *names: str):
+def vouch(part: T, *names: str) -> T:
     """`part`, whose arrays of these `names` were checked where they came from: they are not looked
     at again."""
-    for field in dataclasses.fields(part):
+    for field in dataclasses.fields(_as_dataclass(part)):
         value, rules = getattr(part, field.name), field.metadata
         if field.name in names and given(value):
             allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
@@ -181,15 +200,22 @@ def vouch(part, *names: str):
     return part
 
 
-def _refuse_fractions(path, value, array) -> None:
+def _refuse_fractions(path: str, value: Any, array: jax.Array) -> None:
     wanted, whole_ones = np.asarray(value, np.float64), np.asarray(array)
     if (wanted != whole_ones).any():
         bad = wanted[wanted != whole_ones].flat[0]
         raise InputError(f"{path} must be whole, got {bad:g}")
 
 
-def _refuse_outside(path, host: np.ndarray, above, at_least, below, infinite) -> None:
-    words, good = [], ~np.isnan(host)
+def _refuse_outside(
+    path: str,
+    host: np.ndarray,
+    above: float | None,
+    at_least: float | None,
+    below: float | None,
+    infinite: bool,
+) -> None:
+    words, good = list[str](), ~np.isnan(host)
     if not infinite:
         words, good = ["finite"], good & np.isfinite(host)
     if above is not None:

@@ -1,21 +1,6 @@
-"""The table: each algorithm is a choice of parts.
+"""The table: each algorithm is a choice of parts."""
 
-Wherever they appear, the arguments are these:
-
-step_size: η, a number or an array to sweep over.
-steps: K, local steps a round.
-batch: samples that a user draws for each step; None for its whole local set.
-control_batch: samples for the renewal of a control; None for the whole local set.
-control_option: 1 renews controls with a gradient at the broadcast model, 2 by what users moved.
-warm_start: whether controls start from gradients at the initial model instead of 0.
-optimizer: an optax transformation of the local direction, before the factor η.
-precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
-estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
-    `PooledMMSE`, `JamesStein`.
-compress: what users send in place of their vectors: `Uncompressed`.
-server: how the server steps: `Adopt` takes the estimate as it is; an optax transformation such as
-    `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
-"""
+import dataclasses
 
 import optax
 
@@ -26,12 +11,22 @@ from jaxota.local import SGD, Controlled
 from jaxota.precode import Constant, Offline, Online
 from jaxota.server import Adopt, as_server
 from jaxota.stages import Compressor, Estimator, LocalRule, Medium, Precoder, Server
-from jaxota.types import Moments, Plan, part
+from jaxota.types import Absent, Moments, Numbers, Plan, given, part
 
 
 @part
 class Algorithm:
-    """What users compute, what they send of it and how, and what the server makes of the sum."""
+    """What users compute, what they send of it and how, and what the server makes of the sum.
+
+    local: what users compute in a round: `SGD`, `Controlled`.
+    precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
+    estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
+        `PooledMMSE`, `JamesStein`.
+    compress: what users send in place of their vectors: `Uncompressed`.
+    server: how the server steps: `Adopt` takes the estimate as it is; an optax transformation such
+        as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
+    medium: how users reach the server: over the channel, `Air`, or over error-free links, `Wired`.
+    """
 
     local: LocalRule
     precode: Precoder
@@ -40,41 +35,49 @@ class Algorithm:
     server: Server = Adopt()
     medium: Medium = Air()
 
+    replace = dataclasses.replace
+
     @property
     def needs(self) -> tuple[str, ...]:
         """What it reads of a plan."""
         return (*self.precode.needs, *self.estimate.needs)
 
-    def moments(self, plan: Plan) -> tuple[Moments, ...]:
+    def moments(self, plan: Plan | Absent) -> tuple[Moments, ...]:
         """What it uses of the plan, block by block, to be scanned over rounds."""
-        return plan.moments(self.local.controlled) if self.needs else ()
+        return plan.moments(self.local.controlled) if self.needs and given(plan) else ()
 
 
 def fedavg(
-    step_size,
-    steps,
-    batch=None,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    optimizer: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """Federated averaging over error-free links: the reference without controls."""
+    """Federated averaging over error-free links: the reference without controls.
+
+    The arguments are those of `SGD` and of `Algorithm`.
+    """
     local = SGD(step_size, steps, batch, optimizer)
     return Algorithm(local, Online(), Identity(), compress, as_server(server), Wired())
 
 
 def scaffold(
-    step_size,
-    steps,
-    batch=None,
-    control_batch=None,
-    control_option=1,
-    warm_start=False,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    control_batch: int | None = None,
+    control_option: int = 1,
+    warm_start: bool = False,
+    optimizer: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """FedAvg with control variates over error-free links: the reference with controls."""
+    """FedAvg with control variates over error-free links: the reference with controls.
+
+    The arguments are those of `Controlled` and of `Algorithm`.
+    """
     local = Controlled(
         step_size, steps, batch, control_batch, control_option, warm_start, optimizer
     )
@@ -82,64 +85,76 @@ def scaffold(
 
 
 def noisy_fedavg(
-    step_size,
-    steps,
-    batch=None,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    optimizer: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Constant(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """FedAvg over the air with one constant gain for all rounds."""
+    """FedAvg over the air with one constant gain for all rounds.
+
+    The arguments are those of `SGD` and of `Algorithm`.
+    """
     reference = fedavg(step_size, steps, batch, optimizer, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
 def cotaf(
-    step_size,
-    steps,
-    batch=None,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    optimizer: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """FedAvg over the air with time-varying precoding (Sery et al., 2021)."""
+    """FedAvg over the air with time-varying precoding (Sery et al., 2021).
+
+    The arguments are those of `SGD` and of `Algorithm`.
+    """
     reference = fedavg(step_size, steps, batch, optimizer, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
 def baaf(
-    step_size,
-    steps,
-    batch=None,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    optimizer: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """COTAF with a Bayesian estimate of the average; the paper's Algorithm 1."""
+    """COTAF with a Bayesian estimate of the average; the paper's Algorithm 1.
+
+    The arguments are those of `SGD` and of `Algorithm`.
+    """
     reference = fedavg(step_size, steps, batch, optimizer, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
 def cobaaf(
-    step_size,
-    steps,
-    batch=None,
-    control_batch=None,
-    control_option=1,
-    warm_start=False,
-    optimizer=optax.identity(),
+    step_size: Numbers,
+    steps: int,
+    batch: int | None = None,
+    control_batch: int | None = None,
+    control_option: int = 1,
+    warm_start: bool = False,
+    optimizer: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = Adopt(),
 ) -> Algorithm:
-    """BAAF with control variates on a second block; the paper's Algorithm 2."""
+    """BAAF with control variates on a second block; the paper's Algorithm 2.
+
+    The arguments are those of `Controlled` and of `Algorithm`.
+    """
     controls = control_batch, control_option, warm_start
     reference = scaffold(step_size, steps, batch, *controls, optimizer, compress, server)
     return _over_the_air(reference, precode, estimate)

@@ -1,20 +1,32 @@
 """Before the first round: a noise-free run tells precoder and estimator what to expect."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
 from jaxota.precode import Online
+from jaxota.problems import Task
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import Plan, given
+from jaxota.types import Absent, Info, Numbers, Plan, State, given
 
 _CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
 
 
-def calibrate(key, algorithm, task, rounds: int, trials: int = 100, *, initial=None) -> Plan:
+def calibrate(
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    task: Task,
+    rounds: int,
+    trials: int = 100,
+    *,
+    initial: Numbers | None = None,
+) -> Plan:
     """The plan that `simulate` with the same key would measure for `algorithm` on `task`.
 
     key: a random key, that of the experiment.
@@ -29,13 +41,26 @@ def calibrate(key, algorithm, task, rounds: int, trials: int = 100, *, initial=N
     return _program(options, **arguments)
 
 
-def measure(options: _arguments.Options, key, algorithm, task, initial) -> Plan:
+def measure(
+    options: _arguments.Options,
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    task: Task,
+    initial: Float[Array, "trial d"] | Absent,
+) -> Plan:
     """To be compiled: the plan from all calibration trials."""
     trials = jnp.arange(options.calibration_trials)
     return pool(*observe(options, key, trials, algorithm, task, initial))
 
 
-def observe(options: _arguments.Options, key, trials, algorithm, task, initial):
+def observe(
+    options: _arguments.Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithm: Algorithm,
+    task: Task,
+    initial: Float[Array, "trial d"] | Absent,
+) -> tuple[tuple[Array, ...], ...]:
     """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
 
     Returns the moments [trial, round, …] of the model block and, if there is one, of the control
@@ -44,13 +69,15 @@ def observe(options: _arguments.Options, key, trials, algorithm, task, initial):
     key = jax.random.fold_in(key, _CALIBRATION)
     algorithms = (noise_free(algorithm),)
 
-    def reveal(r, before, info, after):
+    def reveal(
+        r: Int[Array, ""], before: State, info: Info, after: State
+    ) -> tuple[tuple[Array, ...], ...]:
         held = before.model[None] + info.moved, info.controls
         return tuple(
             _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
         )
 
-    def trial(t):
+    def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if given(initial) else initial
         problem = task.problem(t).head()
         _, seen = one_trial(
@@ -66,7 +93,7 @@ def noise_free(algorithm: Algorithm) -> Algorithm:
     return algorithm.replace(precode=Online(), estimate=Identity(), medium=Wired())
 
 
-def pool(model, *control) -> Plan:
+def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
     """The plan from the moments that `observe` returns."""
     energy, mean, var, average_mean, average_var = _pool(*model)
     plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
@@ -85,14 +112,16 @@ def pool(model, *control) -> Plan:
 _program = jax.jit(measure, static_argnames="options")
 
 
-def _moments(energy, held):
+def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
     """Of what users send its energy [user]; over coordinates, mean and variance of what each user
     holds [user] and of the average []."""
     average = held.mean(0)
     return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 
 
-def _pool(energy, mean, var, average_mean, average_var):
+def _pool(
+    energy: Array, mean: Array, var: Array, average_mean: Array, average_var: Array
+) -> tuple[Array, ...]:
     """Per-trial moments [trial, round, …] → moments over all coordinates and trials [round, …]."""
     return (
         energy.mean(0).max(-1),

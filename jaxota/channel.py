@@ -1,13 +1,34 @@
 """In the air: signals fade, add up, and meet noise."""
 
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota.compress import Side
 from jaxota.errors import InputError
-from jaxota.fading import Fading, Link, Still, everyone
-from jaxota.types import Array, given, part, static, traced
+from jaxota.fading import Link, Still, everyone
+from jaxota.types import (
+    Absent,
+    Maybe,
+    Memory,
+    Moments,
+    Scalar,
+    Traced,
+    Vector,
+    given,
+    part,
+    static,
+    traced,
+)
+
+if TYPE_CHECKING:
+    from jaxota._arguments import Setting
+    from jaxota.stages import Carrier, Fades, Noise
 
 
 @part
@@ -16,8 +37,8 @@ class Gaussian:
 
     gaussian = True
 
-    def draw(self, key, shape) -> Array:
-        """Independent draws of this shape, of variance 1."""
+    def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+        """Independent draws of variance 1."""
         return jax.random.normal(key, shape, "float32")
 
 
@@ -25,36 +46,51 @@ class Gaussian:
 class Channel:
     """A multiple-access channel with real noise of variance sw2 per coordinate on each block.
 
-    `snr_db` is 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
-    infinite one is the ideal channel. `power` is the budget P of the model block, `control_power`
-    that of the control block: the same unless given. `fading` is `rayleigh(...)`, `rician(...)` or
-    `nakagami(...)`, with `gains` [user] the users' mean power gains. `participants` is the size of
-    a uniformly drawn set of users that alone transmit, the paper's AS4. `noise` is its law.
+    snr_db: 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an infinite
+        one is the ideal channel.
+    power: the budget P of the model block.
+    control_power: that of the control block: the same unless given.
+    fading: `rayleigh(...)`, `rician(...)` or `nakagami(...)`; by default none.
+    gains: [user] the users' mean power gains, under fading; 1 unless given.
+    participants: the size of a uniformly drawn set of users that alone transmit, the paper's AS4;
+        by default all.
+    snr_per: what the signal-to-noise ratio is of, "vector" or "symbol".
+    noise: its law, `Gaussian()`.
     """
 
-    snr_db: Array = traced(10.0, above=-300.0, infinite=True)
-    power: Array = traced(1.0, above=0.0)
-    control_power: Array = traced((), above=0.0)
-    fading: Fading | Still = Still()
-    gains: Array = traced((), rank=1, at_least=0.0)
-    participants: Array = traced((), dtype="int32")
-    snr_per: str = static("vector", one_of=("vector", "symbol"))
-    noise: Gaussian = Gaussian()
+    snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)
+    power: Traced[Scalar] = traced(default=1.0, above=0.0)
+    control_power: Traced[Scalar | Absent] = traced(default=(), above=0.0)
+    fading: "Fades" = Still()
+    gains: Traced[Float[Array, "user"] | Absent] = traced(default=(), rank=1, at_least=0.0)
+    participants: Traced[Int[Array, ""] | Absent] = traced(default=(), dtype="int32")
+    snr_per: str = static(default="vector", one_of=("vector", "symbol"))
+    noise: "Noise" = Gaussian()
+
+    replace = dataclasses.replace
 
     @property
-    def control_budget(self) -> Array:
+    def control_budget(self) -> Scalar:
+        """P of the control block."""
         return self.control_power if given(self.control_power) else self.power
 
-    def noise_variance(self, dim: int) -> Array:
+    def noise_variance(self, dim: int) -> Scalar:
         """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
         symbols = dim if self.snr_per == "symbol" else 1
         return self.power * 10.0 ** (-self.snr_db / 10.0) / symbols
 
-    def start(self, key, users: int):
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """What the fading remembers before round 1."""
         return self.fading.start(key, users)
 
-    def links(self, keys, memory, users: int, dim: int, controlled: bool):
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        memory: Memory,
+        users: int,
+        dim: int,
+        controlled: bool,
+    ) -> tuple[Link, Link, Memory]:
         """Both blocks' links for this round, and what the fading remembers.
 
         `keys` [3] serve the fading law, its own generator, and the choice of participants. Users
@@ -70,10 +106,10 @@ class Channel:
         if given(self.participants):
             order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
             heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
-        heard = heard.astype("float32")
-        return model.replace(heard=heard), control.replace(heard=heard), memory
+        ones = heard.astype("float32")
+        return model.replace(heard=ones), control.replace(heard=ones), memory
 
-    def check(self, path: str, setting) -> None:
+    def check(self, path: str, setting: "Setting") -> None:
         """What a channel owes to the users of a task."""
         users = setting.task.users
         if given(self.gains) and self.gains.shape[-1] != users:
@@ -97,13 +133,20 @@ class Ideal:
     power = control_budget = 1.0
     noise = Gaussian()
 
-    def noise_variance(self, dim: int):
+    def noise_variance(self, dim: int) -> Absent:
         return ()
 
-    def start(self, key, users: int):
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return ()
 
-    def links(self, keys, memory, users: int, dim: int, controlled: bool):
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        memory: Memory,
+        users: int,
+        dim: int,
+        controlled: bool,
+    ) -> tuple[Link, Link, Memory]:
         link = everyone(users).replace(amplification=jnp.zeros(users, "float32"))
         return link, link, memory
 
@@ -112,7 +155,7 @@ class Ideal:
 class Air:
     """The algorithm's users reach the server over the channel."""
 
-    def __call__(self, channel: Channel) -> Channel:
+    def __call__(self, channel: "Carrier") -> "Carrier":
         return channel
 
 
@@ -120,25 +163,44 @@ class Air:
 class Wired:
     """They reach it over links of their own, whatever the channel: the error-free references."""
 
-    def __call__(self, channel: Channel) -> Ideal:
+    def __call__(self, channel: "Carrier") -> Ideal:
         return Ideal()
 
 
 @part
 class Block:
-    """One of the two transmitted blocks of a round: updates Δ_i, or controls c_i."""
+    """One of the two transmitted blocks of a round: updates Δ_i, or controls c_i.
 
-    values: Array  # [user, d], after compression [user, s]: what the users send
-    held: Array  # [user, d] what the users hold: θ_i, or c_i
-    origin: Array  # [d] what the server adds back: θ̂ for updates, 0 for controls
-    power: Array  # [] the budget P of this block
-    reach: Array  # [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls
-    moments: Array  # this round's row of the plan, or ()
-    side: Side = Side()  # coded side information
-    energies: Array = ()  # [user] ‖·‖² of what is sent
+    values: [user, d], after compression [user, s]: what the users send.
+    held: [user, d] what the users hold: θ_i, or c_i.
+    origin: [d] what the server adds back: θ̂ for updates, 0 for controls.
+    power: [] the budget P of this block.
+    reach: [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls.
+    moments: this round's row of the plan, or ().
+    side: coded side information.
+    energies: [user] ‖·‖² of what is sent.
+    """
+
+    values: Float[Array, "user s"]
+    held: Float[Array, "user d"]
+    origin: Vector
+    power: Scalar | float
+    reach: Scalar
+    moments: Maybe[Moments]
+    side: Side = Side()
+    energies: Maybe[Float[Array, "user"]] = ()
+
+    replace = dataclasses.replace
 
 
-def superpose(key, block: Block, energy: Array, noise: Array, link: Link, law=Gaussian()):
+def superpose(
+    key: PRNGKeyArray,
+    block: Block,
+    energy: Float[Array, "*user"],
+    noise: Scalar | Absent,
+    link: Link,
+    law: "Noise" = Gaussian(),
+) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
     """All users' values at once over the air, gains undone.
 
     `energy` [] or [user] is P/α and `noise` sw2, `()` if there is none at all. Returns the average
@@ -161,8 +223,8 @@ def superpose(key, block: Block, energy: Array, noise: Array, link: Link, law=Ga
     return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
 
 
-def _weighted(energy: Array, link: Link):
-    """Of energies [user] the weights √α_i by which users count [user], their mean over S^r being 1,
+def _weighted(energy: Float[Array, "user"], link: Link) -> tuple[Float[Array, "user"], Scalar]:
+    """Of energies the weights √α_i by which users count, their mean over S^r being 1,
     and the common energy of the same noise: n√α = Σ√α_i."""
     least = jnp.min(jnp.where(link.heard > 0, energy, jnp.inf))
     least = jnp.where(jnp.isfinite(least), least, 0.0)  # where nobody is heard

@@ -160,8 +160,8 @@ def _use_cache() -> None:
         kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
     except OSError:
         kind = [platform.processor()]
-    kind = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    jax.config.update("jax_compilation_cache_dir", str(Path(place) / kind))
+    name = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
+    jax.config.update("jax_compilation_cache_dir", str(Path(place) / name))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
     # program that it reads from the cache; what is really wrong reaches us as an exception.

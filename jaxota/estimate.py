@@ -6,24 +6,34 @@ before (`start` is what it knows before the first). Without noise every estimato
 `needs` names what it reads of the plan, and `spread` is the prior variance s² it reckons with.
 """
 
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxota.channel import Block, Link
 from jaxota.errors import InputError
-from jaxota.types import Array, Moments, part
+from jaxota.types import Memory, Moments, Scalar, Vector, part
+
+if TYPE_CHECKING:
+    from jaxota._arguments import Setting
 
 
-def no_memory(self, dim: int):
-    """An estimator's `start`: it remembers nothing."""
+def no_memory(self: object, dim: int) -> Memory:
+    """An estimator's `start`: it remembers nothing.
+
+    self: the estimator, as it is one of its methods.
+    dim: d.
+    """
     return ()
 
 
-def _any_average(self, moments: Moments, count: Array) -> Array:
+def _any_average(self: object, moments: Moments, count: Scalar) -> Scalar:
     """The `spread` of an estimator without a prior."""
     return jnp.float32(jnp.inf)
 
 
-def _gaussian_alone(self, path: str, setting) -> None:
+def _gaussian_alone(self: object, path: str, setting: "Setting") -> None:
     """The `check` of an estimator whose formula is that of white Gaussian noise."""
     name, (algorithm, channel) = type(self).__name__, setting[:2]
     if not channel.noise.gaussian:
@@ -45,7 +55,9 @@ class Identity:
     needs = ()
     start, spread = no_memory, _any_average
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         return block.origin + received, memory
 
 
@@ -56,10 +68,12 @@ class MMSE:
     needs = ("mean", "var")
     start, check = no_memory, _gaussian_alone
 
-    def spread(self, moments: Moments, count: Array) -> Array:
+    def spread(self, moments: Moments, count: Scalar) -> Scalar:
         return moments.var.mean() / count
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         mean, spread = _of_average(block.moments.mean, block.moments.var, link)
         return _conditional_mean(block.origin + received, deviation, mean, spread), memory
 
@@ -71,7 +85,9 @@ class ReportedMMSE:
     needs = ()
     start, spread, check = no_memory, _any_average, _gaussian_alone
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         mean, spread = _of_average(block.held.mean(-1), block.held.var(-1), link)
         return _conditional_mean(block.origin + received, deviation, mean, spread), memory
 
@@ -87,10 +103,12 @@ class PooledMMSE:
     needs = ("mean", "var", "average_mean", "average_var")
     start, check = no_memory, _gaussian_alone
 
-    def spread(self, moments: Moments, count: Array) -> Array:
+    def spread(self, moments: Moments, count: Scalar) -> Scalar:
         return _of_some(moments, moments.var.mean(), count)
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         moments = block.moments
         # Written as a difference: with everyone heard it is the average's own mean.
         mean = moments.average_mean + link.mean(moments.mean) - moments.mean.mean()
@@ -105,19 +123,23 @@ class JamesStein:
     needs = ()
     start, spread, check = no_memory, _any_average, _gaussian_alone
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         ratio = received / jnp.where(deviation > 0, deviation, 1.0)
         shrink = max(received.size - 2, 0) / jnp.sum(ratio**2)
         factor = jnp.maximum(0.0, 1.0 - shrink) if received.size > 2 else 1.0
         return block.origin + jnp.where(deviation > 0, factor, 1.0) * received, memory
 
 
-def _of_average(means: Array, variances: Array, link: Link):
-    """μ and s² of the average of independent users from their own moments [user]."""
+def _of_average(
+    means: Float[Array, "user"], variances: Float[Array, "user"], link: Link
+) -> tuple[Scalar, Scalar]:
+    """μ and s² of the average of independent users from their own moments."""
     return link.mean(means), link.mean(variances) / link.count
 
 
-def _of_some(moments: Moments, own: Array, count: Array) -> Array:
+def _of_some(moments: Moments, own: Scalar, count: Scalar) -> Scalar:
     """s² of the average of `count` users of mean variance `own`, any two of them correlated alike.
 
     Σ_ij C_ij = N²·s_N² gives the mean covariance of two users, and (own + (n − 1)·C)/n is s².
@@ -128,7 +150,7 @@ def _of_some(moments: Moments, own: Array, count: Array) -> Array:
     return jnp.where((count == users) | jnp.isinf(whole), whole, some)
 
 
-def _conditional_mean(seen: Array, deviation: Array, mean: Array, spread: Array) -> Array:
+def _conditional_mean(seen: Vector, deviation: Scalar, mean: Scalar, spread: Scalar) -> Vector:
     """E[x | x + noise = seen] for x ~ N(mean, spread), for ν of any size and s² from 0 to ∞."""
     gain = 1.0 / (1.0 + (deviation / jnp.sqrt(spread)) ** 2)
     exact = (deviation == 0) | (gain == 1)  # also where ν = s² = 0

@@ -2,17 +2,28 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxota import _files, _validate
 from jaxota.errors import InputError
-from jaxota.types import Array, given, part, static
+from jaxota.types import Maybe, Path, given, part, static
+
+if TYPE_CHECKING:
+    import xarray
+
+Scores: TypeAlias = Float[Array | np.ndarray, "*setting trial evaluation"]
+ByRound: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial round"]]
+ByUser: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial round user"]]
+Models: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial d"]]
 
 # Every result but the scores, which are [trial, evaluation], and its dimensions.
-DIMENSIONS = {
+DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("power", "control_power"), ("trial", "round")),
     **dict.fromkeys(("error", "control_error"), ("trial", "round")),
     **dict.fromkeys(("deviation", "control_deviation"), ("trial", "round")),
@@ -25,7 +36,7 @@ _LABELS = ("setting", "algorithm", "evaluation", "diverged", *sum(DIMENSIONS.val
 _FORMAT = "jaxota.History 1"
 
 
-def check_scores(names, by: str = "task") -> None:
+def check_scores(names: Iterable[str], by: str = "task") -> None:
     """InputError at the first name of a score that is no name, or that of another result."""
     for name in names:
         if not isinstance(name, str) or not name.strip() or "/" in name:
@@ -41,46 +52,61 @@ def check_scores(names, by: str = "task") -> None:
 class History:
     """What a simulation yields. Row r is the state after round r; `()` is what has no meaning.
 
-    A sweep puts an axis [setting] before all others, and its values into `settings`.
+    scores: [trial, evaluation] of each name, after rounds every, 2·every, …
+    power, control_power: [trial, round] max_i ‖x_i‖²/P of the model and of the control block.
+    error, control_error: [trial, round] ‖estimate − true average‖² of either block.
+    deviation, control_deviation: [trial, round] √ν, that of the noise on either average.
+    participants: [trial, round] number of users heard.
+    user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
+    model: [trial, d] the last model.
+    average: [trial, d] the weighted average of all models, eq. final_output.
+    settings: [setting] the swept values of each name.
+    every: how many rounds pass between two evaluations.
+
+    A sweep puts an axis [setting] before all others.
     """
 
-    scores: dict[str, Array]  # [trial, evaluation] of each name, after rounds every, 2·every, …
-    power: Array = ()  # [trial, round] max_i ‖x_i‖²/P of the model block
-    control_power: Array = ()  # [trial, round] the same of the control block
-    error: Array = ()  # [trial, round] ‖estimate − true average‖² of the model block
-    control_error: Array = ()  # [trial, round]
-    deviation: Array = ()  # [trial, round] √ν, that of the noise on the average, model block
-    control_deviation: Array = ()  # [trial, round]
-    participants: Array = ()  # [trial, round] number of users heard
-    user_power: Array = ()  # [trial, round, user] every user's ‖x_i‖²/P, on request
-    user_control_power: Array = ()  # [trial, round, user]
-    model: Array = ()  # [trial, d] the last model
-    average: Array = ()  # [trial, d] the weighted average of all models, eq. final_output
-    settings: dict[str, Array] = dataclasses.field(default_factory=dict)  # [setting] of each name
-    every: int = static(1)
+    scores: dict[str, Scores]
+    power: ByRound = ()
+    control_power: ByRound = ()
+    error: ByRound = ()
+    control_error: ByRound = ()
+    deviation: ByRound = ()
+    control_deviation: ByRound = ()
+    participants: ByRound = ()
+    user_power: ByUser = ()
+    user_control_power: ByUser = ()
+    model: Models = ()
+    average: Models = ()
+    settings: dict[str, Shaped[Array | np.ndarray, "setting *shape"]] = dataclasses.field(
+        default_factory=dict
+    )
+    every: int = static(default=1)
+
+    replace = dataclasses.replace
 
     @property
-    def loss(self) -> Array:
-        """[trial, evaluation] F(θ̂)."""
+    def loss(self) -> Maybe[Scores]:
+        """F(θ̂)."""
         return self.scores.get("loss", ())
 
     @property
-    def gap(self) -> Array:
-        """[trial, evaluation] F(θ̂) − F(θ*), where the task knows its optimum."""
+    def gap(self) -> Maybe[Scores]:
+        """F(θ̂) − F(θ*), where the task knows its optimum."""
         return self.scores.get("gap", ())
 
     @property
-    def accuracy(self) -> Array:
-        """[trial, evaluation] the share of test samples that are labelled right."""
+    def accuracy(self) -> Maybe[Scores]:
+        """The share of test samples that are labelled right."""
         return self.scores.get("accuracy", ())
 
     @property
-    def diverged(self) -> np.ndarray:
-        """[trial] whether a trial left the finite numbers, in any score or in its last model."""
+    def diverged(self) -> Bool[np.ndarray, "*setting trial"]:
+        """Whether a trial left the finite numbers, in any score or in its last model."""
         held = [x for x in (*self.scores.values(), self.model) if given(x)]
         return ~np.all([np.isfinite(x).all(-1) for x in held], 0)
 
-    def to_xarray(self):
+    def to_xarray(self) -> "xarray.Dataset":
         """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""
         import xarray  # slow to import, needed here and in `load` alone
 
@@ -95,7 +121,7 @@ class History:
             }
         )
         sizes = dataset.sizes
-        coordinates = {name: np.arange(size) for name, size in sizes.items()}
+        coordinates: dict[Any, Any] = {name: np.arange(size) for name, size in sizes.items()}
         coordinates["round"] = 1 + np.arange(sizes["round"])
         coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
         for name, values in self.settings.items():
@@ -103,7 +129,7 @@ class History:
                 coordinates[name] = ("setting", np.asarray(values))
         return dataset.assign_coords(coordinates)
 
-    def save(self, path) -> None:
+    def save(self, path: Path) -> None:
         """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
 
         Swept arrays and random keys, which are no coordinates, are variables of their own.
@@ -127,7 +153,7 @@ class History:
             dataset.to_netcdf(draft, engine="h5netcdf", encoding=stored)
 
     @classmethod
-    def load(cls, path) -> "History":
+    def load(cls, path: Path) -> "History":
         """Read a history that `save` wrote."""
         import xarray
 
@@ -149,12 +175,12 @@ class History:
             ) from None
 
 
-def _is_key(values) -> bool:
+def _is_key(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
 
 
-def _setting(variable) -> Array:
-    """The swept values [setting, …] of a stored variable."""
+def _setting(variable: "xarray.DataArray") -> Shaped[Array | np.ndarray, "setting *shape"]:
+    """The swept values of a stored variable."""
     if "random_key" not in variable.attrs:
         return variable.values
-    return jax.random.wrap_key_data(variable.values, impl=variable.attrs["random_key"])
+    return jax.random.wrap_key_data(jnp.asarray(variable.values), impl=variable.attrs["random_key"])

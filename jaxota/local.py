@@ -4,44 +4,63 @@ A local rule offers `start`, what the server and the users hold before round 1; 
 one round of all users; and `remember`, what users keep of it once it is known who was heard.
 """
 
-from typing import Any
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _minibatches, _optimizers
 from jaxota.compress import if_heard
 from jaxota.errors import InputError
-from jaxota.types import Array, State, part, static, traced
+from jaxota.problems import Problem
+from jaxota.types import Absent, Maybe, Memory, Scalar, State, Traced, Vector, part, static, traced
+
+if TYPE_CHECKING:
+    from jaxota._arguments import Setting
 
 
 @part
 class Work:
-    """What the users made of a round: what is to be sent, and apart from it where they went."""
+    """What the users made of a round: what is to be sent, and apart from it where they went.
 
-    update: Array  # [user, d] what the model block carries
-    controls: Array = ()  # [user, d] what the control block carries, or ()
-    memory: Any = ()  # [user, …] what users remember, if they are heard
-    moved: Array = ()  # [user, d] θ_i − θ̂, `()` where it is what the model block carries
-    reports: dict[str, Array] | tuple = ()  # [user] coded scalars for the server
+    update: [user, d] what the model block carries.
+    controls: [user, d] what the control block carries, or ().
+    memory: [user, …] what users remember, if they are heard.
+    moved: [user, d] θ_i − θ̂, `()` where it is what the model block carries.
+    reports: [user] coded scalars for the server, by names.
+    """
+
+    update: Float[Array, "user d"]
+    controls: Maybe[Float[Array, "user d"]] = ()
+    memory: Memory = ()
+    moved: Float[Array, "user d"] | Absent = ()
+    reports: dict[str, Float[Array, "user"]] | Absent = ()
+
+    replace = dataclasses.replace
 
 
 @part
 class SGD:
     """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update.
 
-    `optimizer` is an optax transformation of u before the factor η, its memory fresh each round:
-    `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
+    step_size: η, a number or an array to sweep over.
+    steps: K, local steps a round.
+    batch: samples that a user draws for each step; None for its whole local set.
+    optimizer: an optax transformation of u before the factor η, its memory fresh each round:
+        `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
     """
 
-    step_size: Array = traced(above=0.0)
+    step_size: Traced[Scalar] = traced(above=0.0)
     steps: int = static(at_least=1)
-    batch: int | None = static(None, at_least=1)
-    optimizer: optax.GradientTransformation = static(optax.identity())
+    batch: int | None = static(default=None, at_least=1)
+    optimizer: optax.GradientTransformation = static(default=optax.identity())
 
     controlled = False
     remember = if_heard
+    replace = dataclasses.replace
 
     @property
     def draws(self) -> int:
@@ -49,21 +68,23 @@ class SGD:
         return self.batch or 1
 
     @property
-    def reach(self) -> Array:
+    def reach(self) -> Scalar:
         """How far gradients of norm 1 carry the update, Kη."""
         return self.steps * self.step_size
 
-    def start(self, key, problem, model):
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Absent, Absent]:
         """What the server's control is before round 1, and what users remember: nothing."""
         return (), ()
 
-    def __call__(self, k_batch, k_control, problem, state: State) -> Work:
-        def user(i):
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""]) -> Vector:
             return _descend(self, k_batch, problem, i, state.model, jnp.float32(0.0))
 
         return Work(jax.vmap(user)(jnp.arange(problem.users)))
 
-    def check(self, path: str, setting) -> None:
+    def check(self, path: str, setting: "Setting") -> None:
         _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
 
 
@@ -71,36 +92,50 @@ class SGD:
 class Controlled:
     """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
-    `control_option=1` renews c_i with g_i at the broadcast model, over `control_batch` samples or
-    the whole local set; 2 is SCAFFOLD's cheaper c_i − ĉ + (θ̂ − θ_i)/(Kη). Users remember their c_i.
+    control_batch: samples for the renewal of a control; None for the whole local set.
+    control_option: 1 renews c_i with g_i at the broadcast model; 2 is SCAFFOLD's cheaper
+        c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
+    warm_start: whether controls start from gradients at the initial model instead of 0.
+
+    The others, `step_size` to `optimizer`, are those of `SGD`. Users remember their c_i.
     """
 
-    step_size: Array = traced(above=0.0)
+    step_size: Traced[Scalar] = traced(above=0.0)
     steps: int = static(at_least=1)
-    batch: int | None = static(None, at_least=1)
-    control_batch: int | None = static(None, at_least=1)
-    control_option: int = static(1, one_of=(1, 2))
-    warm_start: bool = static(False, one_of=(False, True))
-    optimizer: optax.GradientTransformation = static(optax.identity())
+    batch: int | None = static(default=None, at_least=1)
+    control_batch: int | None = static(default=None, at_least=1)
+    control_option: int = static(default=1, one_of=(1, 2))
+    warm_start: bool = static(default=False, one_of=(False, True))
+    optimizer: optax.GradientTransformation = static(default=optax.identity())
 
     controlled = True
-    reach, remember = SGD.reach, if_heard
+    remember = if_heard
+    replace = dataclasses.replace
+
+    @property
+    def reach(self) -> Scalar:
+        """How far gradients of norm 1 carry the update, Kη."""
+        return self.steps * self.step_size
 
     @property
     def draws(self) -> int:
         """The most samples that a user draws at once."""
         return max(self.batch or 1, self.control_batch or 1)
 
-    def start(self, key, problem, model):
-        """The controls before round 1: ĉ [d] and c_i [user, d]."""
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[Vector, Float[Array, "user d"]]:
+        """The controls before round 1: ĉ and c_i."""
         if not self.warm_start:
             zeros = jnp.zeros((problem.users, problem.dim), "float32")
             return zeros[0], zeros
         controls = self._gradients(key, problem, model)
         return controls.mean(0), controls
 
-    def __call__(self, k_batch, k_control, problem, state: State) -> Work:
-        def user(i, control):
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""], control: Vector) -> Vector:
             return _descend(self, k_batch, problem, i, state.model, state.control - control)
 
         updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
@@ -111,8 +146,8 @@ class Controlled:
             controls = state.local - state.control[None] + drift
         return Work(updates, controls, memory=controls)
 
-    def check(self, path: str, setting) -> None:
-        SGD.check(self, path, setting)
+    def check(self, path: str, setting: "Setting") -> None:
+        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
         draws_control = self.control_option == 1 or self.warm_start
         if self.control_batch is not None and not draws_control:
             raise InputError(
@@ -120,16 +155,25 @@ class Controlled:
                 "which takes no gradient of its own, unless warm_start=True"
             )
 
-    def _gradients(self, key, problem, model):
-        """g_i(model) of every user [user, d]."""
+    def _gradients(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> Float[Array, "user d"]:
+        """g_i(model) of every user."""
 
-        def user(i):
+        def user(i: Int[Array, ""]) -> Vector:
             return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
 
         return jax.vmap(user)(jnp.arange(problem.users))
 
 
-def minibatch_gradient(problem, model, user, batch: int | None, key, draw) -> Array:
+def minibatch_gradient(
+    problem: Problem,
+    model: Vector,
+    user: Any,
+    batch: int | None,
+    key: PRNGKeyArray,
+    draw: Any,
+) -> Vector:
     """g_i(model) [d] of one user: over `batch` samples drawn with replacement, or over all it has.
 
     problem: what the task gives for a trial.
@@ -146,10 +190,17 @@ def minibatch_gradient(problem, model, user, batch: int | None, key, draw) -> Ar
     return problem.gradient(model, user, samples)
 
 
-def _descend(local, key, problem, user, model, correction):
+def _descend(
+    local: SGD | Controlled,
+    key: PRNGKeyArray,
+    problem: Problem,
+    user: Int[Array, ""],
+    model: Vector,
+    correction: Vector | Scalar,
+) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
 
-    def step(carry, k):
+    def step(carry: tuple[Vector, Memory], k: Int[Array, ""]) -> tuple[Any, None]:
         update, memory = carry
         draw = user * local.steps + k
         slope = minibatch_gradient(problem, model + update, user, local.batch, key, draw)

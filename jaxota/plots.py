@@ -1,32 +1,50 @@
 """Curves with confidence bands and maps of who holds what, ready for a two-column paper."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import matplotlib
 import numpy as np
+from jaxtyping import Int
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from jaxota import _style, stats
 from jaxota.errors import InputError
+from jaxota.history import History
+from jaxota.types import Numbers
 
 _LOGARITHMIC = ("gap", "loss")
 
 
 def curves(
-    histories: dict, metric: str = "gap", title: str = "", log: bool | None = None
+    histories: dict[str, History], metric: str = "gap", title: str = "", log: bool | None = None
 ) -> Figure:
     """One curve a history, `metric` against the round: the mean over trials and its 95 % band.
 
-    The metric is any score, or a result [trial, round]; a trial that diverged by `history.diverged`
-    is left out, and counted. The axis is logarithmic for a gap and a loss. There, a band that
-    reaches zero runs off the lower edge, and a small triangle on that edge marks where.
+    histories: of `simulate`, by the names of their curves; a trial that diverged by
+        `history.diverged` is left out, and counted.
+    metric: any score, or a result [trial, round].
+    title: above the figure.
+    log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band that
+        reaches zero runs off the lower edge, and a small triangle on that edge marks where.
     """
     return panels({"": histories}, metric, title, log)
 
 
 def panels(
-    groups: dict[str, dict], metric: str = "gap", title: str = "", log: bool | None = None
+    groups: dict[str, dict[str, History]],
+    metric: str = "gap",
+    title: str = "",
+    log: bool | None = None,
 ) -> Figure:
-    """`curves`, once for each group of histories, side by side on one scale."""
+    """`curves`, once for each group of histories, side by side on one scale.
+
+    groups: histories by their names, by the titles of their panels.
+
+    The other arguments are those of `curves`.
+    """
     log = metric in _LOGARITHMIC if log is None else log
     bands = {name: _bands(histories, metric) for name, histories in groups.items()}
     every = [pair for group in bands.values() for pair in group.values()]
@@ -44,8 +62,21 @@ def panels(
     return figure
 
 
-def finals(values, histories: dict[str, list], metric: str, label: str, title: str = "") -> Figure:
-    """The last score against a swept value: one curve a name, one history a value, with bands."""
+def finals(
+    values: Numbers,
+    histories: dict[str, list[History]],
+    metric: str,
+    label: str,
+    title: str = "",
+) -> Figure:
+    """The last score against a swept value, with bands.
+
+    values: what was swept.
+    histories: by the name of each curve its histories, one a value.
+    metric: any score.
+    label: what the values are, below the axis.
+    title: above the figure.
+    """
     log = metric in _LOGARITHMIC
     bands = {name: _lasts(name, runs, metric) for name, runs in histories.items()}
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
@@ -61,8 +92,12 @@ def finals(values, histories: dict[str, list], metric: str, label: str, title: s
     return figure
 
 
-def partition(task, title: str = "") -> Figure:
-    """How many samples of which label each user holds; users may be of unequal size."""
+def partition(task: Any, title: str = "") -> Figure:
+    """How many samples of which label each user holds; users may be of unequal size.
+
+    task: one of classification, or another with whole numbers as `data["labels"]`.
+    title: above the figure.
+    """
     held = _held(task)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
@@ -82,8 +117,8 @@ def partition(task, title: str = "") -> Figure:
     return figure
 
 
-def _held(task) -> np.ndarray:
-    """The number of samples [label, user], of data that are a dict with labels [user, sample]."""
+def _held(task: Any) -> Int[np.ndarray, "label user"]:
+    """The number of samples, of data that are a dict with labels [user, sample]."""
     data = getattr(task, "data", None)
     labels = np.asarray(data["labels"]) if isinstance(data, dict) and "labels" in data else None
     if labels is None or labels.ndim != 2 or labels.dtype.kind != "i" or labels.min() < 0:
@@ -95,7 +130,9 @@ def _held(task) -> np.ndarray:
     return np.stack([np.bincount(own[:count], minlength=classes) for own, count in users], 1)
 
 
-def _bands(histories: dict, metric: str) -> dict:
+def _bands(
+    histories: dict[str, History], metric: str
+) -> dict[str, tuple[Int[np.ndarray, "evaluation"], stats.Interval]]:
     """Of each history the rounds at which it was scored, and the interval there."""
     bands = {}
     for label, history in histories.items():
@@ -105,14 +142,14 @@ def _bands(histories: dict, metric: str) -> dict:
     return bands
 
 
-def _lasts(label: str, histories: list, metric: str) -> stats.Interval:
+def _lasts(label: str, histories: list[History], metric: str) -> stats.Interval:
     """The intervals of the last scores, one a history, side by side."""
     each = [stats.interval(stats.scores(h, metric, repr(label))[:, -1]) for h in histories]
     mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
     return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))
 
 
-def _scale(axes, metric: str, log: bool, floor: float) -> None:
+def _scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
     axes.set_ylabel(_style.LABELS.get(metric, metric))
     if log:
         axes.set_yscale("log")
@@ -123,7 +160,7 @@ def _scale(axes, metric: str, log: bool, floor: float) -> None:
                 axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
 
 
-def _entitle(figure, row, title: str) -> None:
+def _entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
     """The title above, the legend below all panels, where it covers no curve."""
     labelled = row[0].get_legend_handles_labels()
     columns = 2 if len(row) == 1 else 4

@@ -8,7 +8,7 @@ than float32 can square. `needs` names what it reads of the plan.
 import jax.numpy as jnp
 
 from jaxota.channel import Block
-from jaxota.types import Array, given, part, traced
+from jaxota.types import Absent, Scalar, Traced, given, part, traced
 
 
 @part
@@ -17,7 +17,7 @@ class Offline:
 
     needs = ("energy",)
 
-    def energy(self, block: Block) -> Array:
+    def energy(self, block: Block) -> Scalar:
         return block.moments.energy
 
 
@@ -27,31 +27,37 @@ class Online:
 
     needs = ()
 
-    def energy(self, block: Block) -> Array:
+    def energy(self, block: Block) -> Scalar:
         return jnp.max(block.energies)
 
 
 @part
 class Constant:
-    """x_i = gain·Δ_i in all rounds; without a gain, the largest that meets the plan's budget."""
+    """x_i = gain·Δ_i in all rounds.
 
-    gain: Array = traced((), above=0.0)
+    gain: √α; without one, the largest that meets the plan's budget.
+    """
+
+    gain: Traced[Scalar | Absent] = traced(default=(), above=0.0)
 
     @property
     def needs(self) -> tuple[str, ...]:
         return () if given(self.gain) else ("energy",)
 
-    def energy(self, block: Block) -> Array:
+    def energy(self, block: Block) -> Scalar:
         return block.power / self.gain**2 if given(self.gain) else block.moments.peak
 
 
 @part
 class Bounded:
-    """α = P/(KηM)² and β = P/M² for a known bound M on gradient norms."""
+    """α = P/(KηM)² and β = P/M².
 
-    bound: Array = traced(above=0.0)
+    bound: M, a known bound on gradient norms.
+    """
+
+    bound: Traced[Scalar] = traced(above=0.0)
 
     needs = ()
 
-    def energy(self, block: Block) -> Array:
+    def energy(self, block: Block) -> Scalar:
         return (block.reach * self.bound) ** 2

@@ -1,35 +1,46 @@
 """One communication round, and all rounds of one trial."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, Channel, superpose
+from jaxota.channel import Block, superpose
 from jaxota.compress import Side
 from jaxota.fading import Link
 from jaxota.local import Work
+from jaxota.problems import Problem
 from jaxota.server import Aggregate
-from jaxota.types import Array, Info, Ledger, State, given
+from jaxota.stages import Carrier
+from jaxota.types import Absent, Info, Ledger, Maybe, Memory, Moments, Scalar, State, Vector, given
 
 
-def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, state: State):
+def one_round(
+    keys: Key[Array, "7"],
+    algorithm: Algorithm,
+    channel: Carrier,
+    problem: Problem,
+    moments: tuple[Moments, ...],
+    state: State,
+) -> tuple[State, Info]:
     """One communication round of one trial: `state` → the next one, and what was seen.
 
-    `keys` [7] serve the minibatches, the controls' minibatches, the noise of both blocks, and the
+    `keys` serve the minibatches, the controls' minibatches, the noise of both blocks, and the
     links; `moments` is the plan's row for this round, one for each block, or `()`.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
-    local, channel = algorithm.local, algorithm.medium(channel)
+    local, air = algorithm.local, algorithm.medium(channel)
     work = local(k_batch, k_control, problem, state)
-    *links, fading = channel.links(
-        k_links, state.fading, problem.users, problem.dim, local.controlled
-    )
-    blocks = _blocks(algorithm, channel, work, moments, state)
-    keys = (k_noise, k_batch), (k_control_noise, k_control)
+    *links, fading = air.links(k_links, state.fading, problem.users, problem.dim, local.controlled)
+    blocks = _blocks(algorithm, air, work, moments, state)
+    pairs = (k_noise, k_batch), (k_control_noise, k_control)
     seen, compress, estimate, ledgers = zip(
         *(
-            _aggregate(*each, algorithm, channel, problem, state)
-            for each in zip(keys, blocks, links, state.compress, state.estimate, strict=False)
+            _aggregate(*each, algorithm, air, problem, state)
+            for each in zip(pairs, blocks, links, state.compress, state.estimate, strict=False)
         ),
         strict=True,
     )
@@ -43,16 +54,19 @@ def one_round(keys, algorithm: Algorithm, channel: Channel, problem, moments, st
     return after, Info(_moved(work), work.controls, ledgers, output, link.heard.sum())
 
 
-def _blocks(algorithm: Algorithm, channel, work: Work, moments, state: State) -> list[Block]:
+def _blocks(
+    algorithm: Algorithm, air: Carrier, work: Work, moments: tuple[Moments, ...], state: State
+) -> list[Block]:
     """What the local rule sends: the model block and, if it has controls, the control block."""
-    local, (row, *rows) = algorithm.local, moments or ((), ())
+    rows: tuple[Maybe[Moments], ...] = moments or ((), ())
+    local = algorithm.local
     model = Block(
         values=work.update,
         held=state.model[None] + _moved(work),
         origin=state.model,
-        power=channel.power,
+        power=air.power,
         reach=local.reach,
-        moments=row,
+        moments=rows[0],
         side=Side(reports=dict(work.reports)),
     )
     if not local.controlled:
@@ -61,33 +75,41 @@ def _blocks(algorithm: Algorithm, channel, work: Work, moments, state: State) ->
         values=work.controls,
         held=work.controls,
         origin=jnp.zeros_like(state.model),
-        power=channel.control_budget,
+        power=air.control_budget,
         reach=jnp.float32(1.0),
-        moments=rows[0],
+        moments=rows[1],
     )
     return [model, control]
 
 
-def _moved(work: Work) -> Array:
-    """θ_i − θ̂ [user, d]."""
+def _moved(work: Work) -> Float[Array, "user d"]:
+    """θ_i − θ̂."""
     return work.moved if given(work.moved) else work.update
 
 
 def _aggregate(
-    keys, block: Block, link: Link, compressed, estimated, algorithm, channel, problem, state
-):
+    keys: tuple[PRNGKeyArray, PRNGKeyArray],
+    block: Block,
+    link: Link,
+    compressed: Memory,
+    estimated: Memory,
+    algorithm: Algorithm,
+    air: Carrier,
+    problem: Problem,
+    state: State,
+) -> tuple[Aggregate, Memory, Memory, Ledger]:
     """One block from the users to the server; `compressed` and `estimated` are what compressor and
     estimator remember of it.
 
     Returns what the server holds of the block, what both remember now, and its ledger.
     """
     (k_noise, k_shared), compress = keys, algorithm.compress
-    noise = channel.noise_variance(problem.dim)
+    noise = air.noise_variance(problem.dim)
     side = _exchange(k_shared, algorithm, noise, block, link, compressed, state.server)
     values, kept = compress.encode(block.values, compressed, side)
     sent = block.replace(values=values, energies=jnp.sum(values**2, -1), side=side)
     energy = algorithm.precode.energy(sent)
-    received, deviation, power = superpose(k_noise, sent, energy, noise, link, channel.noise)
+    received, deviation, power = superpose(k_noise, sent, energy, noise, link, air.noise)
     received = compress.decode(received, deviation, link, side)
     estimate, memory = algorithm.estimate(received, deviation, sent, link, estimated)
     truth = block.origin + link.mean(block.values)
@@ -101,7 +123,13 @@ def _aggregate(
 
 
 def _exchange(
-    key, algorithm: Algorithm, noise, block: Block, link: Link, compressed, server
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    noise: Scalar | Absent,
+    block: Block,
+    link: Link,
+    compressed: Memory,
+    server: Memory,
 ) -> Side:
     """Before anything is sent: the users' coded reports, and the server's answer to them."""
     reports = block.side.reports | algorithm.compress.report(block.values, compressed)
@@ -111,25 +139,35 @@ def _exchange(
     return Side(jax.random.fold_in(key, 1), reports, answer)
 
 
-def _if_anyone(link: Link, after, before):
+def _if_anyone(link: Link, after: Any, before: Any) -> Any:
     """`after`, or `before` where nobody is heard."""
     anyone = link.heard.sum() > 0
     return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), after, before)
 
 
-def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: int, reveal):
+def one_trial(
+    key: PRNGKeyArray,
+    trial: Int[Array, ""],
+    algorithms: Sequence[Algorithm],
+    channel: Carrier,
+    problem: Problem,
+    moments: tuple[tuple[Moments, ...], ...],
+    model: Vector | Absent,
+    rounds: int,
+    reveal: Callable[[Int[Array, ""], State, Info, State], Any],
+) -> tuple[tuple[State, ...], tuple[Any, ...]]:
     """All rounds of one trial, for several algorithms side by side on the same random numbers.
 
-    `moments` holds each algorithm's rows of its plan; `model` [d] is where all start, or `()` to
+    `moments` holds each algorithm's rows of its plan; `model` is where all start, or `()` to
     draw it from the task. Returns each algorithm's last state, and `reveal(r, before, info, after)`
     of each of its rounds.
     """
     # All keys of a trial from one call: threefry is most of what there is to compile.
     keys = jax.random.split(jax.random.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
-    model = model if given(model) else problem.init(k_init)
+    first = model if given(model) else problem.init(k_init)
 
-    def step(states, xs):
+    def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
         after, seen = [], []
         for algorithm, row, state in zip(algorithms, rows, states, strict=True):
@@ -138,11 +176,18 @@ def one_trial(key, trial, algorithms, channel, problem, moments, model, rounds: 
             seen.append(reveal(r, state, info, next_state))
         return tuple(after), tuple(seen)
 
-    states = tuple(_first(k_start, k_fading, a, channel, problem, model) for a in algorithms)
+    states = tuple(_first(k_start, k_fading, a, channel, problem, first) for a in algorithms)
     return jax.lax.scan(step, states, (jnp.arange(1, rounds + 1), k_rounds, moments))
 
 
-def _first(k_start, k_fading, algorithm: Algorithm, channel, problem, model: Array) -> State:
+def _first(
+    k_start: PRNGKeyArray,
+    k_fading: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Carrier,
+    problem: Problem,
+    model: Vector,
+) -> State:
     """The state before round 1."""
     blocks = 2 if algorithm.local.controlled else 1
     control, memory = algorithm.local.start(k_start, problem, model)
@@ -162,13 +207,13 @@ def _first(k_start, k_fading, algorithm: Algorithm, channel, problem, model: Arr
     )
 
 
-def _accumulate(state: State, model: Array, contraction: Array):
+def _accumulate(state: State, model: Vector, contraction: Scalar) -> tuple[Vector, Scalar]:
     """The average with weights w_r = (1 − μη̃/2)^{1−r}, kept in units of the newest weight."""
     weight = jnp.maximum(1.0 - contraction / 2.0, 0.0) * state.weight + 1.0
     return state.average + (model - state.average) / weight, weight
 
 
-def in_chunks(function, trials, chunk: int):
+def in_chunks(function: Callable[..., Any], trials: Int[Array, "trial"], chunk: int) -> Any:
     """`function` of every trial, `chunk` at a time in one program; results stacked [trial, …]."""
     count = len(trials)
     if count <= chunk:

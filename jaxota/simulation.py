@@ -1,26 +1,32 @@
 """All trials of an experiment, calibration included, as one compiled program."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure
+from jaxota.channel import Channel
 from jaxota.history import History, check_scores
+from jaxota.problems import Task
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import Info, Plan, given
+from jaxota.types import Absent, Info, Numbers, Plan, State, given
 
 
 def simulate(
-    key,
-    algorithm,
-    channel,
-    task,
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
     rounds: int,
     trials: int,
     *,
     plan: Plan | None = None,
-    initial=None,
+    initial: Numbers | None = None,
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
@@ -49,7 +55,14 @@ def simulate(
 
 
 def run(
-    options: _arguments.Options, key, trials, algorithm, channel, task, plan, initial
+    options: _arguments.Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    plan: Plan | Absent,
+    initial: Float[Array, "trial d"] | Absent,
 ) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
     if algorithm.needs and not given(plan):
@@ -58,16 +71,23 @@ def run(
 
 
 def run_all(
-    options: _arguments.Options, key, trials, algorithms, channel, task, plans, initial
+    options: _arguments.Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithms: Sequence[Algorithm],
+    channel: Channel,
+    task: Task,
+    plans: Sequence[Plan | Absent],
+    initial: Float[Array, "trial d"] | Absent,
 ) -> tuple[History, ...]:
     """To be compiled: several algorithms side by side, each with its plan."""
     every = options.every
     moments = tuple(map(Algorithm.moments, algorithms, plans))
 
-    def trial(t):
+    def trial(t: Int[Array, ""]) -> Any:
         problem = task.problem(t)
 
-        def reveal(r, before, info, after):
+        def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
             none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, info.output))
             # r is the same in all trials, so that this stays a branch under vmap.
             score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, info.output)
@@ -88,7 +108,7 @@ def run_all(
 _program = jax.jit(run, static_argnames="options")
 
 
-def _seen(info: Info, user_power: bool) -> dict[str, jax.Array]:
+def _seen(info: Info, user_power: bool) -> dict[str, Array]:
     """What the history keeps of a round."""
     seen = {"participants": info.participants}
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
@@ -102,7 +122,13 @@ def _seen(info: Info, user_power: bool) -> dict[str, jax.Array]:
     return seen
 
 
-def _history(algorithm, state, scores, seen: dict, every: int) -> History:
+def _history(
+    algorithm: Algorithm,
+    state: State,
+    scores: dict[str, Any],
+    seen: dict[str, Any],
+    every: int,
+) -> History:
     check_scores(scores)
     return History(
         scores=jax.tree.map(lambda x: x[:, every - 1 :: every], scores),

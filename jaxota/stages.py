@@ -14,88 +14,132 @@ rule, `floors` (h_min and ρ_min) of the answer to fading, and `spread(moments, 
 estimator, the prior variance of the average of `count` users.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from jaxota.channel import Block, Channel
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxota.channel import Block
 from jaxota.compress import Side
 from jaxota.fading import Link
 from jaxota.local import Work
+from jaxota.problems import Problem as Problem
+from jaxota.problems import Task as Task
 from jaxota.server import Aggregate
-from jaxota.types import Array, State
+from jaxota.types import Absent, Maybe, Memory, Scalar, State, Vector
 
 
 class LocalRule(Protocol):
     """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Controlled`."""
 
-    controlled: bool  # whether it sends a second block, the controls
-    steps: int  # K
-    draws: int  # the most samples that a user draws at once
-    reach: Array  # [] how far gradients of norm 1 carry an update, Kη
+    @property
+    def controlled(self) -> bool:
+        """Whether it sends a second block, the controls."""
 
-    def start(self, key, problem, model: Array) -> tuple[Any, Any]:
+    @property
+    def steps(self) -> int:
+        """K."""
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+
+    @property
+    def reach(self) -> Scalar:
+        """How far gradients of norm 1 carry an update, Kη."""
+
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[Maybe[Vector], Memory]:
         """Before round 1: the broadcast control [d], or (), and the users' memory [user, …]."""
 
-    def __call__(self, k_batch, k_control, problem, state: State) -> Work:
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
         """One round of all users from `state`, of which they hear what is broadcast."""
 
-    def remember(self, before, after, heard: Array):
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
         """The users' memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
 
 
 class Compressor(Protocol):
     """At each user: what goes on the air in place of a vector. `Uncompressed`."""
 
-    white: bool  # whether what is decoded carries the channel's noise on each coordinate, no more
+    @property
+    def white(self) -> bool:
+        """Whether what is decoded carries the channel's noise on each coordinate, no more."""
 
-    def start(self, users: int, dim: int):
+    def start(self, users: int, dim: int) -> Memory:
         """Memory [user, …] before round 1."""
 
-    def report(self, values: Array, memory) -> dict[str, Array]:
+    def report(
+        self, values: Float[Array, "user d"], memory: Memory
+    ) -> dict[str, Float[Array, "user"]]:
         """Coded scalars [user] for the server."""
 
-    def encode(self, values: Array, memory, side: Side) -> tuple[Array, Any]:
+    def encode(
+        self, values: Float[Array, "user d"], memory: Memory, side: Side
+    ) -> tuple[Float[Array, "user s"], Memory]:
         """`values` [user, d] → what is sent [user, s], and what is to be remembered."""
 
-    def decode(self, received: Array, deviation: Array, link: Link, side: Side) -> Array:
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: Side
+    ) -> Vector:
         """The average [d] from what was received [s], noise of that `deviation` included."""
 
-    def remember(self, before, after, heard: Array):
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
         """Memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
 
 
 class Precoder(Protocol):
     """At each user: the gain. `Offline`, `Online`, `Constant`, `Bounded`."""
 
-    needs: tuple[str, ...]  # fields of `Moments` that it reads of the plan
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that it reads of the plan."""
 
-    def energy(self, block: Block) -> Array:
+    def energy(self, block: Block) -> Float[Array, "*user"]:
         """The ‖·‖² that spends the whole budget, [] for all users or [user]."""
 
 
 class Fades(Protocol):
     """In the air: the links of a round. `Fading`, made of a law and an answer to it."""
 
-    def start(self, key, users: int):
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Memory before round 1."""
 
-    def links(self, keys, amplitudes: Array, memory, noise: Array) -> tuple[Link, Link, Any]:
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        amplitudes: Float[Array, "user"],
+        memory: Memory,
+        noise: Scalar,
+    ) -> tuple[Link, Link, Memory]:
         """The links of both blocks and memory; `amplitudes` [user], `noise` d·sw2/P."""
 
 
 class Law(Protocol):
     """In the air: a law of fading. `Rayleigh`, `Rician`, `Nakagami` of `jaxota.fading`."""
 
-    def start(self, key, shape: tuple[int, ...]):
+    def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
         """Memory before round 1, for gains [2, *shape]."""
 
-    def draw(self, key, fresh: Array, memory) -> tuple[Array, Any]:
+    def draw(
+        self, key: PRNGKeyArray, fresh: Float[Array, "2 *shape"], memory: Memory
+    ) -> tuple[Float[Array, "2 *shape"], Memory]:
         """Gains [2, *shape] of a round from circular Gaussians `fresh`, and memory."""
 
 
 class Answer(Protocol):
     """At each user: what it does with what it knows of its channel. `Inversion`."""
 
-    def __call__(self, block: int, gains: Array, estimates: Array, noise: Array) -> Link:
+    def __call__(
+        self,
+        block: int,
+        gains: Float[Array, "2 antenna user"],
+        estimates: Float[Array, "2 antenna user"],
+        noise: Scalar,
+    ) -> Link:
         """The link of block 0 (model) or 1 (controls), true and known gains [2, antenna, user];
         `noise` is d·sw2/P."""
 
@@ -103,42 +147,83 @@ class Answer(Protocol):
 class Noise(Protocol):
     """In the air: the law of the noise. `Gaussian`."""
 
-    gaussian: bool  # estimators that reckon with Gaussian noise refuse others
+    @property
+    def gaussian(self) -> bool:
+        """Whether it is Gaussian: estimators that reckon with such noise refuse others."""
 
-    def draw(self, key, shape) -> Array:
+    def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
         """Independent draws of variance 1."""
+
+
+class Carrier(Protocol):
+    """In the air, or in its place: what carries both blocks. `Channel`, `Ideal` of
+    `jaxota.channel`."""
+
+    @property
+    def power(self) -> Scalar | float:
+        """P of the model block."""
+
+    @property
+    def control_budget(self) -> Scalar | float:
+        """P of the control block."""
+
+    @property
+    def noise(self) -> Noise:
+        """The law of its noise."""
+
+    def noise_variance(self, dim: int) -> Scalar | Absent:
+        """sw2, the variance of a coordinate of a block of `dim`; () if there is no noise at all."""
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Memory before round 1."""
+
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        memory: Memory,
+        users: int,
+        dim: int,
+        controlled: bool,
+    ) -> tuple[Link, Link, Memory]:
+        """The links of both blocks and memory; `keys` [3], `controlled` if there are two blocks."""
 
 
 class Medium(Protocol):
     """How an algorithm's users reach the server: over the channel (`Air`), or not (`Wired`)."""
 
-    def __call__(self, channel: Channel) -> Any:
+    def __call__(self, channel: Carrier) -> Carrier:
         """What takes the channel's place."""
 
 
 class Estimator(Protocol):
     """At the server: the average from the noisy one. `Identity`, `MMSE`, `JamesStein`, …"""
 
-    needs: tuple[str, ...]  # fields of `Moments` that it reads of the plan
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that it reads of the plan."""
 
-    def start(self, dim: int):
+    def start(self, dim: int) -> Memory:
         """Memory of one block before round 1; see `no_memory`."""
 
-    def __call__(self, received: Array, deviation: Array, block: Block, link: Link, memory):
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
         """The estimate [d], `block.origin` included, and memory."""
 
 
 class Server(Protocol):
     """At the server: the next model. `Adopt`, `Optimizer`."""
 
-    def start(self, model: Array):
+    def start(self, model: Vector) -> Memory:
         """Memory before round 1."""
 
-    def answer(self, memory, reports: dict[str, Array], noise: Array, link: Link):
+    def answer(
+        self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
+    ) -> Any:
         """What users hear before they send; `noise` is sw2/P."""
 
-    def __call__(self, seen: Aggregate, state: State) -> tuple[Array, Any]:
+    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
         """The next broadcast model [d], and memory."""
 
-    def output(self, model: Array, memory) -> Array:
+    def output(self, model: Vector, memory: Memory) -> Vector:
         """The model [d] that is scored and handed out."""

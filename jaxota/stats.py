@@ -3,64 +3,83 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Bool, Float
 from scipy import special
 
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
+from jaxota.types import Numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
     """A mean over trials with its two-sided Student-t confidence interval, per column.
 
-    Trials that hold an inf or a NaN anywhere are left out, and counted: `used` of `trials` remain.
-    With fewer than two the bounds are NaN, with none the mean too.
+    mean: over the trials used.
+    low, high: the bounds of the interval.
+    used, trials: trials that hold an inf or a NaN anywhere are left out, and counted: `used` of
+        `trials` remain. With fewer than two the bounds are NaN, with none the mean too.
     """
 
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    mean: Float[np.ndarray, "*column"]
+    low: Float[np.ndarray, "*column"]
+    high: Float[np.ndarray, "*column"]
     used: int
     trials: int
 
     @property
-    def half_width(self) -> np.ndarray:
+    def half_width(self) -> Float[np.ndarray, "*column"]:
+        """Half of what lies between the bounds."""
         return (self.high - self.low) / 2
 
     @property
     def diverged(self) -> int:
+        """How many trials were left out."""
         return self.trials - self.used
 
 
-def interval(values, level: float = 0.95) -> Interval:
-    """Mean and confidence interval over the first axis of `values` [trial, …]."""
-    values = np.asarray(values, np.float64)
-    trials = len(values)
-    values = values[_finite(values)]
-    used = len(values)
-    nothing = np.full(values.shape[1:], np.nan)
-    mean = values.mean(0) if used else nothing
+def interval(values: Numbers, level: float = 0.95) -> Interval:
+    """Mean and confidence interval over trials.
+
+    values: [trial, …].
+    level: how often such an interval holds the mean, 0 … 1.
+    """
+    every = np.asarray(values, np.float64)
+    kept = every[_finite(every)]
+    trials, used = len(every), len(kept)
+    nothing = np.full(kept.shape[1:], np.nan)
+    mean = kept.mean(0) if used else nothing
     half = nothing
     if used > 1:
         quantile = special.stdtrit(used - 1, 0.5 + level / 2)
-        half = quantile * values.std(0, ddof=1) / np.sqrt(used)
+        half = quantile * kept.std(0, ddof=1) / np.sqrt(used)
     return Interval(mean, mean - half, mean + half, used, trials)
 
 
-def paired(values, reference, level: float = 0.95) -> Interval:
-    """Mean of `values` − `reference`, trial by trial: the random numbers they share cancel."""
-    values, reference = np.asarray(values, np.float64), np.asarray(reference, np.float64)
-    if values.shape != reference.shape:
+def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval:
+    """Mean of `values` − `reference`, trial by trial: the random numbers they share cancel.
+
+    values, reference: [trial, …] of the same trials.
+    level: as of `interval`.
+    """
+    mine, other = np.asarray(values, np.float64), np.asarray(reference, np.float64)
+    if mine.shape != other.shape:
         raise InputError(
-            f"reference must have the shape of values, {values.shape}, got {reference.shape}"
+            f"reference must have the shape of values, {mine.shape}, got {other.shape}"
         )
-    both = _finite(values) & _finite(reference)
-    result = interval(values[both] - reference[both], level)
-    return dataclasses.replace(result, trials=len(values))
+    both = _finite(mine) & _finite(other)
+    result = interval(mine[both] - other[both], level)
+    return dataclasses.replace(result, trials=len(mine))
 
 
-def scores(history: History, metric: str, whose: str = "this history") -> np.ndarray:
+def scores(
+    history: History, metric: str, whose: str = "this history"
+) -> Float[np.ndarray, "trial evaluation"]:
     """A score [trial, evaluation], or a result [trial, round], NaN in all of a diverged trial.
+
+    history: of `simulate`.
+    metric: the name of the score or of the result.
+    whose: what the history is called where it has no such metric.
 
     A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
     """
@@ -75,6 +94,6 @@ def scores(history: History, metric: str, whose: str = "this history") -> np.nda
     return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    """[trial] whether all of a trial is finite."""
+def _finite(values: Float[np.ndarray, "trial *column"]) -> Bool[np.ndarray, "trial"]:
+    """Whether all of a trial is finite."""
     return np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

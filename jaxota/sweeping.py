@@ -1,29 +1,34 @@
 """Many settings of one experiment at once: arrays in place of numbers, in step."""
 
 import functools
+from typing import Any
 
 import jax
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Channel
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
+from jaxota.problems import Task
 from jaxota.simulation import run
-from jaxota.types import Plan
+from jaxota.types import Numbers, Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
 
 
 def sweep(
-    key,
-    algorithm,
-    channel,
-    task,
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
     rounds: int,
     trials: int,
     *,
     plan: Plan | None = None,
-    initial=None,
+    initial: Numbers | None = None,
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
@@ -31,8 +36,9 @@ def sweep(
     """`simulate` for every setting: each traced field with one axis more than usual is swept.
 
     Several such arrays go in step, so they must be of one length. All settings share trial t's
-    random numbers. The result has a leading axis [setting]; `settings` holds the swept values. The
-    arguments are those of `simulate`.
+    random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
+
+    The arguments are those of `simulate`.
     """
     experiment = key, algorithm, channel, task, rounds, trials
     arguments, options = _arguments.experiment(
@@ -40,7 +46,7 @@ def sweep(
     )
     parts = {name: arguments.pop(name) for name in _PARTS}
     values, structure = jax.tree.flatten(parts)
-    extra = {}
+    extra: dict[str, int] = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
         extra |= _validate.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
@@ -53,14 +59,20 @@ def sweep(
 
 
 @functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))
-def _program(options, structure, axes, values, **arguments):
-    def setting(values):
+def _program(
+    options: _arguments.Options,
+    structure: jax.tree_util.PyTreeDef,
+    axes: tuple[int | None, ...],
+    values: list[Array],
+    **arguments: Any,
+) -> History:
+    def setting(values: list[Array]) -> History:
         return run(options, **jax.tree.unflatten(structure, values), **arguments)
 
     return jax.vmap(setting, in_axes=(list(axes),))(values)
 
 
-def _count(settings: dict) -> int:
+def _count(settings: dict[str, Array]) -> int:
     lengths = {path: len(value) for path, value in settings.items()}
     if not lengths:
         raise InputError(
@@ -72,7 +84,7 @@ def _count(settings: dict) -> int:
     return next(iter(lengths.values()))
 
 
-def _named(settings: dict, results: set) -> dict:
+def _named(settings: dict[str, Array], results: set[str]) -> dict[str, Array]:
     """Short names where they tell all: `channel.snr_db` is snr_db, `channel.power` is no result."""
     short = [path.rsplit(".", 1)[1] for path in settings]
     return {

@@ -5,163 +5,235 @@ and what values it may hold, so that checks, casts and sweeps need no second lis
 """
 
 import dataclasses
+import os
 import zipfile
 import zlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Num
 
 from jaxota import _files
 from jaxota.errors import InputError
 
-Array = Any  # a jax or NumPy array, or a number that becomes one on entry
+T = TypeVar("T")
+Absent: TypeAlias = tuple[()]  # what is not there; `given` tells
+Maybe: TypeAlias = T | Any  # T, or `()` where it has no meaning, which its reader knows
+Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; `()` for none
+Numbers: TypeAlias = ArrayLike | Sequence[float]  # given by users: numbers, lists, NumPy, jax
+Scalar: TypeAlias = Float[Array, ""]
+Vector: TypeAlias = Float[Array, "d"]  # a model, or what has its shape
+Path: TypeAlias = str | os.PathLike[str]
 
 
-def part(cls):
-    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure.
+class Traced(Generic[T]):
+    """Annotates a traced field: it takes `Numbers`, and in the engine, after entry, it is a T.
 
-    Not by `jax.tree_util.register_dataclass`: up to jax 0.10 at least, the structures that it makes
-    compare equal whatever their classes, and `jit` then runs one part's program for another.
+    For type checkers alone: they read of a descriptor what a part is made with and what it holds.
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    cls.replace = dataclasses.replace
-    fields = dataclasses.fields(cls)
-    structure = [field.name for field in fields if field.metadata.get("static")]
-    leaves = [field.name for field in fields if field.name not in structure]
 
-    def flatten(value):
-        return [getattr(value, k) for k in leaves], (cls, *(getattr(value, k) for k in structure))
+    def __get__(self, part: object, kind: Any = None, /) -> T:
+        raise NotImplementedError
 
-    def flatten_with_keys(value):
-        children, aux = flatten(value)
-        return list(zip(map(jax.tree_util.GetAttrKey, leaves), children, strict=True)), aux
-
-    def unflatten(aux, children):
-        value = object.__new__(cls)
-        value.__dict__.update(zip(leaves, children, strict=True))
-        value.__dict__.update(zip(structure, aux[1:], strict=True))
-        return value
-
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls
+    def __set__(self, part: Any, value: Numbers | T, /) -> None:
+        raise NotImplementedError
 
 
-def static(default=dataclasses.MISSING, *, at_least=None, one_of=None):
-    """A field that counts or chooses: a new value is a new program."""
+def static(
+    default: Any = dataclasses.MISSING,
+    *,
+    at_least: int | None = None,
+    one_of: tuple[Any, ...] | None = None,
+) -> Any:
+    """A field that counts or chooses: a new value is a new program.
+
+    default: its value where none is given; checkers know it if it is named, `default=...`.
+    at_least: the least whole number allowed.
+    one_of: all values allowed.
+    """
     allowed = {"at_least": at_least, "one_of": one_of}
     return dataclasses.field(default=default, metadata={"static": True, **allowed})
 
 
 def traced(
-    default=dataclasses.MISSING,
+    default: Any = dataclasses.MISSING,
     *,
-    rank=0,
-    above=None,
-    at_least=None,
-    below=None,
-    infinite=False,
-    dtype="float32",
-):
+    rank: int = 0,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    infinite: bool = False,
+    dtype: str = "float32",
+) -> Any:
     """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
-    `above`, `at_least` and `below` bound its values; `infinite` admits +inf; `()` is absent.
+    default: its value where none is given, `()` if it may be absent; checkers know it if it is
+        named, `default=...`.
+    rank: how many axes it has.
+    above, at_least, below: bounds of its values.
+    infinite: whether +inf is allowed.
+    dtype: "float32", "int32", or "key" for a random key.
     """
     allowed = {"above": above, "at_least": at_least, "below": below, "infinite": infinite}
     return dataclasses.field(default=default, metadata={"rank": rank, "dtype": dtype, **allowed})
 
 
-def given(value) -> bool:
+@dataclass_transform(
+    frozen_default=True, eq_default=False, field_specifiers=(traced, static, dataclasses.field)
+)
+def part(cls: type[T]) -> type[T]:
+    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure.
+
+    cls: a class with fields declared by `traced()` and `static()`, or that are parts themselves.
+
+    Its `replace(**changes)` is `dataclasses.replace`; a class that says `replace =
+    dataclasses.replace` lets type checkers know, too.
+    """
+    # Not by `jax.tree_util.register_dataclass`: up to jax 0.10 at least, the structures it makes
+    # compare equal whatever their classes, and `jit` then runs one part's program for another.
+    made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made.replace = dataclasses.replace
+    fields = dataclasses.fields(made)
+    structure = [field.name for field in fields if field.metadata.get("static")]
+    leaves = [field.name for field in fields if field.name not in structure]
+
+    def flatten(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(value, k) for k in leaves], (made, *(getattr(value, k) for k in structure))
+
+    def flatten_with_keys(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        children, aux = flatten(value)
+        return list(zip(map(jax.tree_util.GetAttrKey, leaves), children, strict=True)), aux
+
+    def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
+        value = object.__new__(made)
+        value.__dict__.update(zip(leaves, children, strict=True))
+        value.__dict__.update(zip(structure, aux[1:], strict=True))
+        return value
+
+    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    return made
+
+
+def given(value: T | Absent) -> TypeGuard[T]:
     """Whether a value is there: `()` is what is absent."""
     return not (isinstance(value, tuple) and value == ())
 
 
 @part
 class State:
-    """What survives a round of one trial. What a stage does not remember is `()`."""
+    """What survives a round of one trial. What a stage does not remember is `()`.
 
-    model: Array  # [d] the broadcast model
-    control: Array  # [d] the estimate of the control block, broadcast too, or ()
-    local: Any  # [user, …] what the local rule remembers
-    compress: tuple  # [user, …] what the compressor remembers of each block
-    estimate: tuple  # what the estimator remembers of each block
-    server: Any  # what the server's rule remembers
-    average: Array  # [d] weighted average of the models so far, eq. final_output
-    weight: Array  # [] total weight behind `average`, in units of the newest model's
-    fading: Any  # what the fading remembers
+    model: [d] the broadcast model.
+    control: [d] the estimate of the control block, broadcast too, or ().
+    local: [user, …] what the local rule remembers.
+    compress: [user, …] what the compressor remembers of each block.
+    estimate: what the estimator remembers of each block.
+    server: what the server's rule remembers.
+    average: [d] weighted average of the models so far, eq. final_output.
+    weight: [] total weight behind `average`, in units of the newest model's.
+    fading: what the fading remembers.
+    """
+
+    model: Vector
+    control: Maybe[Vector]
+    local: Memory
+    compress: tuple[Memory, ...]
+    estimate: tuple[Memory, ...]
+    server: Memory
+    average: Vector
+    weight: Scalar
+    fading: Memory
+
+    replace = dataclasses.replace
 
 
 @part
 class Ledger:
     """What one block cost and lost in a round."""
 
-    energy: Array  # [user] ‖·‖² of what it carries, before the gain
-    power: Array  # [user] ‖x_i‖²/P
-    deviation: Array  # [] √ν, the standard deviation of the noise on the average
-    error: Array  # [] ‖estimate − true average‖²
+    energy: Float[Array, "user"]  # ‖·‖² of what it carries, before the gain
+    power: Float[Array, "user"]  # ‖x_i‖²/P
+    deviation: Scalar  # √ν, the standard deviation of the noise on the average
+    error: Scalar  # ‖estimate − true average‖²
 
 
 @part
 class Info:
     """What a round reveals."""
 
-    moved: Array  # [user, d] θ_i − θ̂, where users went
-    controls: Array  # [user, d] c_i, what the control block carries, or ()
+    moved: Float[Array, "user d"]  # θ_i − θ̂, where users went
+    controls: Maybe[Float[Array, "user d"]]  # c_i, what the control block carries, or ()
     blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
-    output: Array  # [d] the model that is scored
-    participants: Array  # [] number of users heard
+    output: Vector  # the model that is scored
+    participants: Num[Array, ""]  # number of users heard
 
 
 @part
 class Moments:
     """What the plan knows of one block, by round: rows for the precoder and the estimator."""
 
-    energy: Array  # [round] max_i E‖value_i‖²
-    peak: Array  # [round] the largest energy of all rounds, repeated
-    mean: Array  # [round, user] prior mean of what each user holds
-    var: Array  # [round, user] prior variance
-    average_mean: Array  # [round] prior mean of the average, or ()
-    average_var: Array  # [round]
+    energy: Float[Array, "round"]  # max_i E‖value_i‖²
+    peak: Maybe[Float[Array, "round"]]  # the largest energy of all rounds, repeated
+    mean: Float[Array, "round user"]  # prior mean of what each user holds
+    var: Float[Array, "round user"]  # prior variance
+    average_mean: Maybe[Float[Array, "round"]]  # prior mean of the average, or ()
+    average_var: Maybe[Float[Array, "round"]]
+
+
+ByRound: TypeAlias = Traced[Float[Array, "round"]]
+ByUser: TypeAlias = Traced[Float[Array, "round user"]]
+MaybeByRound: TypeAlias = Traced[Float[Array, "round"] | Absent]
+MaybeByUser: TypeAlias = Traced[Float[Array, "round user"] | Absent]
 
 
 @part
 class Plan:
     """What an offline, noise-free run tells the users and the server beforehand, by round.
 
-    Energies scale the precoder, means and variances (over coordinates and trials) are the
-    estimators' prior. The `control_` fields serve controlled algorithms alone, the `average_`
-    fields `PooledMMSE` alone; `()` where absent.
+    update_energy: [round] max_i E‖Δ_i‖², which scales the precoder.
+    model_mean, model_var: [round, user] the estimators' prior of what each user holds, over
+        coordinates and trials.
+    control_energy, control_mean, control_var: the same of controls, for algorithms that have them.
+    average_mean, average_var: [round] the prior of the average itself, for `PooledMMSE` alone.
+    average_control_mean, average_control_var: [round] that of the average of controls.
+
+    All but the first three are `()` where absent.
     """
 
-    update_energy: Array = traced(rank=1, at_least=0.0)  # [round]
-    model_mean: Array = traced(rank=2)  # [round, user]
-    model_var: Array = traced(rank=2, at_least=0.0, infinite=True)
-    control_energy: Array = traced((), rank=1, at_least=0.0)
-    control_mean: Array = traced((), rank=2)
-    control_var: Array = traced((), rank=2, at_least=0.0, infinite=True)
-    average_mean: Array = traced((), rank=1)  # [round]
-    average_var: Array = traced((), rank=1, at_least=0.0, infinite=True)
-    average_control_mean: Array = traced((), rank=1)
-    average_control_var: Array = traced((), rank=1, at_least=0.0, infinite=True)
+    update_energy: ByRound = traced(rank=1, at_least=0.0)
+    model_mean: ByUser = traced(rank=2)
+    model_var: ByUser = traced(rank=2, at_least=0.0, infinite=True)
+    control_energy: MaybeByRound = traced(default=(), rank=1, at_least=0.0)
+    control_mean: MaybeByUser = traced(default=(), rank=2)
+    control_var: MaybeByUser = traced(default=(), rank=2, at_least=0.0, infinite=True)
+    average_mean: MaybeByRound = traced(default=(), rank=1)
+    average_var: MaybeByRound = traced(default=(), rank=1, at_least=0.0, infinite=True)
+    average_control_mean: MaybeByRound = traced(default=(), rank=1)
+    average_control_var: MaybeByRound = traced(default=(), rank=1, at_least=0.0, infinite=True)
+
+    replace = dataclasses.replace
 
     def moments(self, controlled: bool) -> tuple["Moments", ...]:
         """What it knows of each block, of the control block if the algorithm has one."""
-        model = self.update_energy, self.model_mean, self.model_var
-        model = _moments(*model, self.average_mean, self.average_var)
+        block = self.update_energy, self.model_mean, self.model_var
+        model = _moments(*block, self.average_mean, self.average_var)
         if not controlled:
             return (model,)
         control = self.control_energy, self.control_mean, self.control_var
         return model, _moments(*control, self.average_control_mean, self.average_control_var)
 
-    def save(self, path) -> None:
+    def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
         fields = {k: v for k, v in vars(self).items() if np.size(v)}
         with _files.replacing(path) as (part_path,), open(part_path, "wb") as file:
             np.savez(file, **fields)
 
     @classmethod
-    def load(cls, path) -> "Plan":
+    def load(cls, path: Path) -> "Plan":
         """Read a plan that `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as stored:
@@ -170,7 +242,7 @@ class Plan:
             raise InputError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
 
 
-def _moments(energy, mean, var, average_mean, average_var) -> Moments:
+def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
     return Moments(
         energy=energy,
         peak=jnp.full_like(energy, jnp.max(energy)) if given(energy) else (),

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +21,7 @@ class Case:
     """A theorem and the algorithm it is of, to be laid beside each other."""
 
     label: str
-    theorem: object  # a function of theory
+    theorem: Callable[..., theory.Bound]  # a function of theory
     algorithm: Algorithm  # its step size is the proofs'
     channel: Channel
     rounds: tuple[int, ...]
@@ -28,8 +30,8 @@ class Case:
 
 
 DRAWS = 5
-_LOCAL = {"step_size": 1.0, "steps": 4, "batch": 5}
-_FULL = {"step_size": 1.0, "steps": 4}
+_LOCAL: dict[str, Any] = {"step_size": 1.0, "steps": 4, "batch": 5}
+_FULL: dict[str, Any] = {"step_size": 1.0, "steps": 4}
 CASES = (
     Case("BAAF", theory.theorem_1, baaf(**_LOCAL), Channel(10.0), (12, 25, 50, 100, 200, 400), {}),
     Case(
@@ -77,7 +79,7 @@ class Bounds:
 
     def intervals(self, label: str) -> stats.Interval:
         """Of F(θ̄^R) − F* [draw, R]."""
-        return stats.interval(np.moveaxis(self.found[label][1].gap, -1, 0))
+        return stats.interval(np.moveaxis(np.asarray(self.found[label][1].gap), -1, 0))
 
     def violations(self, label: str) -> np.ndarray:
         """[draw, R] where all conditions hold and the gap lies above the bound for certain."""
@@ -113,7 +115,8 @@ class Bounds:
             terms = {k: np.asarray(v)[draw] for k, v in found.bound.terms.items()}
             total = np.asarray(found.bound.total)[draw]
             for j, r in enumerate(case.rounds):
-                largest = max(terms, key=lambda k, j=j: terms[k][j])
+                each = {k: v[j] for k, v in terms.items()}
+                largest = max(each, key=each.__getitem__)
                 grid.add_row(
                     label,
                     str(r),
@@ -231,7 +234,9 @@ class Bounds:
                 "power_ratio": found.power,
                 "update_ratio": found.excess,
             }
-            variables = {k: (("draw", "rounds"), np.asarray(v, float)) for k, v in flat.items()}
+            variables: dict[Any, Any] = {
+                k: (("draw", "rounds"), np.asarray(v, float)) for k, v in flat.items()
+            }
             variables["gap"] = (("draw", "rounds", "trial"), np.asarray(found.gap))
             part = xarray.Dataset(variables, {"rounds": list(case.rounds)})
             whole.append(part.expand_dims(algorithm=[label]))
@@ -248,23 +253,24 @@ def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bound
         report(case.label, number, len(CASES))
         task = well_conditioned(seed, DRAWS, **case.task)
         key = jax.random.key(seed)
-        run = case.theorem, key, case.algorithm, case.channel, task, case.rounds, trials
-        found[case.label] = case, beside(*run)
+        setting = case.theorem, key, case.algorithm, case.channel, task, case.rounds, trials
+        run = functools.partial(beside, *setting)
+        found[case.label] = case, run()
         if Bounds(seed, trials, found).violations(case.label).any():
             report(f"{case.label}, other step sizes", number, len(CASES))
             least[case.label] = _least(run, found[case.label][1])
     return Bounds(seed, trials, found, least)
 
 
-def _least(run: tuple, found: Beside) -> np.ndarray:
+def _least(run: Callable[..., Beside], found: Beside) -> np.ndarray:
     """The least gap/bound [draw, R] of the proofs' step size and others that are allowed.
 
     The theorems say that there is one for which the bound holds.
     """
-    ratios = [found.gap.mean(-1) / np.asarray(found.bound.total)]
+    ratios = [np.asarray(found.gap.mean(-1) / np.asarray(found.bound.total))]
     for factor in OTHER_STEPS:
         step_size = np.minimum(factor * found.bound.step_size, found.bound.largest_step)
-        other = beside(*run, step_size)
+        other = run(step_size=step_size)
         ratio = other.gap.mean(-1) / np.asarray(other.bound.total)
         ratios.append(np.where(other.bound.applies, ratio, np.inf))
     return np.min(ratios, 0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
@@ -40,7 +41,7 @@ class Experiment:
             {k: v for k, v in options.items() if k in names}
             for names in (("trials", "rounds"), ("snr_db", "snr_per"), _OF_IMAGES)
         )
-        task = self.task
+        task: Any = self.task
         if images and not self.on_images:
             option = next(iter(images)).replace("_", "-")
             raise InputError(f"--{option} is for experiments on images, which {self.name} is not")

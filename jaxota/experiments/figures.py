@@ -1,6 +1,7 @@
 """The paper's figures and their extensions, as data."""
 
 import functools
+from typing import Any
 
 from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
@@ -17,7 +18,7 @@ def _one_panel(comparison, title: str):
 
 
 def _panel_for_each_algorithm(comparison, title: str):
-    panels = {algorithm: {} for algorithm in comparison.experiment.algorithms}
+    panels: dict[str, Any] = {algorithm: {} for algorithm in comparison.experiment.algorithms}
     for (algorithm, setting), history in comparison.histories.items():
         panels[algorithm][setting] = history
     return plots.panels(panels, comparison.experiment.metric, title)
@@ -35,7 +36,7 @@ def _against_csi_error(comparison, title: str):
 
 
 def _compared(steps: int) -> dict[str, Algorithm]:
-    local = {"step_size": 1e-2, "steps": steps, "batch": 10}
+    local: dict[str, Any] = {"step_size": 1e-2, "steps": steps, "batch": 10}
     return {
         "noisy FedAvg": noisy_fedavg(**local),
         "COTAF": cotaf(**local),
@@ -50,7 +51,7 @@ def _some(algorithms: dict[str, Algorithm], *names: str) -> dict[str, Algorithm]
 
 
 def _on_images(step_size: float) -> dict[str, Algorithm]:
-    local = {"step_size": step_size, "steps": 5, "batch": 20}
+    local: dict[str, Any] = {"step_size": step_size, "steps": 5, "batch": 20}
     return {
         "noisy FedAvg": noisy_fedavg(**local),
         "COTAF": cotaf(**local),

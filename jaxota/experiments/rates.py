@@ -12,6 +12,7 @@ on the draws of the default seed.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -132,8 +133,8 @@ class Rates:
                 columns = curve.values, floor.mean, floor.low, floor.high
                 points[:, *at, : len(curve.values)] = columns
                 slopes[:, *at] = curve.slope, curve.half_width, curve.promised
-        heads = "value", "floor", "ci_low", "ci_high"
-        variables = {k: (axes, v) for k, v in zip(heads, points, strict=True)}
+        heads: tuple[str, ...] = ("value", "floor", "ci_low", "ci_high")
+        variables: dict[Any, Any] = {k: (axes, v) for k, v in zip(heads, points, strict=True)}
         heads = "exponent", "exponent_half_width", "theorem_exponent"
         variables |= {k: (axes[:2], v) for k, v in zip(heads, slopes, strict=True)}
         return xarray.Dataset(
@@ -151,7 +152,7 @@ def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
     by_users = []
     for number, users in enumerate(SWEPT_USERS):
         report(f"N = {users}", number, len(SWEPT_USERS) + 1)
-        snrs = SWEPT_SNR_DB if users == USERS else (SNR_DB,)
+        snrs: tuple[float, ...] = SWEPT_SNR_DB if users == USERS else (SNR_DB,)
         found = floors(users, both, snrs, (), ROUNDS)
         at = snrs.index(SNR_DB)
         by_users.append({k: (f[:, at : at + 1], t[at : at + 1]) for k, (f, t) in found.items()})
@@ -174,7 +175,7 @@ def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
 
 def _algorithms(reach: float, controlled: bool = False) -> dict:
     """BAAF and COBAAF, each also with the identity in place of the MMSE estimate."""
-    local = {"step_size": reach / STEPS, "steps": STEPS, "precode": Bounded(M)}
+    local: dict[str, Any] = {"step_size": reach / STEPS, "steps": STEPS, "precode": Bounded(M)}
     plain = {"BAAF": baaf(**local), "BAAF, identity": baaf(**local, estimate=Identity())}
     both = {"COBAAF": cobaaf(**local), "COBAAF, identity": cobaaf(**local, estimate=Identity())}
     return both if controlled else plain | both
@@ -198,7 +199,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         for algorithm in algorithms.values()
     ]
     arguments, options = entered[0]
-    chunk = trials_at_once(algorithms.values(), first_of(task), 2 * half * DRAWS)
+    chunk = trials_at_once(tuple(algorithms.values()), first_of(task), 2 * half * DRAWS)
     options = options._replace(chunk=chunk)
     found = _program(
         options,
@@ -213,7 +214,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
     for (name, algorithm), (gap, *sigmas) in zip(algorithms.items(), found, strict=True):
         floor = np.asarray(gap[:, :half] - gap[:, half:], np.float64).mean(-1)
         of = theorem or (theory.theorem_2 if algorithm.local.controlled else theory.theorem_1)
-        count = np.float32(heard or (users,) * half)
+        count = np.asarray(heard or (users,) * half, np.float32)
         pairs[name] = floor, _noise_terms(of, users, count, *(x[:, :half].mean(0) for x in sigmas))
     return pairs
 

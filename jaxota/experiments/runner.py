@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -169,8 +169,8 @@ def _pooled(seen) -> tuple:
 
 def _by_rule(planned: dict, plans: tuple, rules) -> tuple:
     """Each algorithm's plan, that of its local rule; `()` where the rule has none."""
-    plans = dict(zip(planned, plans, strict=True))
-    return tuple(plans.get(rule, ()) for rule in rules)
+    by_rule = dict(zip(planned, plans, strict=True))
+    return tuple(by_rule.get(rule, ()) for rule in rules)
 
 
 @functools.partial(jax.jit, static_argnames="options")
@@ -185,7 +185,7 @@ def _run_settings(options, channels, **arguments):
 
 def _kinds(channels) -> list:
     """Channels of one structure, stacked, with their numbers: ([number, …], channel [setting])."""
-    structures = [jax.tree.structure(channel) for channel in channels]
+    structures: list[Any] = [jax.tree.structure(channel) for channel in channels]
     kinds = []
     for kind in dict.fromkeys(structures):
         numbers = [n for n, structure in enumerate(structures) if structure == kind]

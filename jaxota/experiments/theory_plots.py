@@ -1,6 +1,7 @@
 """Bounds and rates of convergence beside the simulations that they speak of."""
 
 import dataclasses
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -143,7 +144,7 @@ def _plain_ticks(axes, values) -> None:
 
 def _legend(row):
     """Handles and labels of all panels, each label once."""
-    found = {}
+    found: dict[str, Any] = {}
     for axes in row:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)

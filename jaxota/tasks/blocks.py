@@ -1,8 +1,12 @@
 """How much a program computes at once, and sums over many samples in blocks that bound it."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
+from jaxtyping import Array, Float
 
 BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once
 
@@ -12,7 +16,9 @@ def at_once(each: int) -> int:
     return max(1, BLOCK // max(1, each))
 
 
-def total(function, size: int, arrays, weights):
+def total(
+    function: Callable[..., Array], size: int, arrays: Any, weights: Float[Array, "sample"]
+) -> Array:
     """The sum over blocks of `size` samples of what `function(arrays, weights)` gives for each.
 
     `arrays` is a pytree of [sample, ...]. The last block is filled with its last sample, at a
@@ -24,7 +30,7 @@ def total(function, size: int, arrays, weights):
     blocks = -(-count // size)
     size = -(-count // blocks)
 
-    def split(array, mode):
+    def split(array: Array, mode: str) -> Array:
         padding = [(0, blocks * size - count)] + [(0, 0)] * (array.ndim - 1)
         return jnp.pad(array, padding, mode).reshape(blocks, size, *array.shape[1:])
 
@@ -36,7 +42,9 @@ def total(function, size: int, arrays, weights):
     return result
 
 
-def computed(function, *arguments, shared=(), kept: bool = False) -> int:
+def computed(
+    function: Callable[..., Any], *arguments: Any, shared: Sequence[Any] = (), kept: bool = False
+) -> int:
     """How many numbers `function` computes of arguments of these shapes.
 
     What follows from the last ones, the `shared`, alone is not counted: all trials have it in
@@ -46,8 +54,8 @@ def computed(function, *arguments, shared=(), kept: bool = False) -> int:
     return _computed(program, program.invars[: len(jax.tree.leaves(arguments))], kept)
 
 
-def _computed(jaxpr, varying, kept: bool) -> int:
-    numbers, varying = 0, set(varying)
+def _computed(jaxpr: Any, variables: Iterable[Any], kept: bool) -> int:
+    numbers, varying = 0, set(variables)
     for eqn in jaxpr.eqns:
         if varying.isdisjoint(var for var in eqn.invars if not isinstance(var, Literal)):
             continue
@@ -60,7 +68,7 @@ def _computed(jaxpr, varying, kept: bool) -> int:
     return numbers
 
 
-def _inner(parameters: dict):
+def _inner(parameters: dict[str, Any]) -> Iterator[Any]:
     """The programs that a step of a program consists of."""
     for value in parameters.values():
         for each in value if isinstance(value, (tuple, list)) else (value,):

@@ -4,14 +4,17 @@ So any data are two traced fields of a task, and a minibatch is two gathers at m
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from jaxota import _validate
 from jaxota.errors import InputError
+from jaxota.types import Absent
 
 
 class Columns(NamedTuple):
@@ -26,7 +29,7 @@ class Columns(NamedTuple):
         """Of both tables together."""
         return sum(map(math.prod, self.shapes))
 
-    def places(self):
+    def places(self) -> Iterator[tuple[int, slice]]:
         """Of each leaf the number of its table, and its columns there."""
         ends = [0, 0]
         for shape, type_ in zip(self.shapes, self.types, strict=True):
@@ -39,9 +42,10 @@ class Columns(NamedTuple):
         places = list(self.places())
         widths = (sum(p.stop - p.start for t, p in places if t == table) for table in (0, 1))
         kinds = zip(widths, (np.float32, np.int32), strict=True)
-        return tuple(np.empty((*axes, width), type_) for width, type_ in kinds)
+        numbers, wholes = (np.empty((*axes, width), type_) for width, type_ in kinds)
+        return numbers, wholes
 
-    def tree(self, *tables):
+    def tree(self, *tables: Any) -> Any:
         """The pytree of arrays [..., *shape] that the tables [..., column] hold."""
         leaves = []
         for (table, place), shape, type_ in zip(
@@ -53,7 +57,7 @@ class Columns(NamedTuple):
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def of_users(data):
+def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
     """Columns, both tables [user, sample, column] (`()` if empty) and counts [user] of `data`.
 
     `data` is a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user. A
@@ -82,10 +86,10 @@ def of_users(data):
             rows = leaf.reshape(len(leaf), -1)
             tables[table][user, : len(leaf), place] = rows
             tables[table][user, len(leaf) :, place] = rows[0]
-    return columns, *map(_present, tables), jnp.asarray(counts)
+    return columns, _present(tables[0]), _present(tables[1]), jnp.asarray(counts)
 
 
-def of_any(name: str, data):
+def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
     """Columns and both tables [column] (`()` if empty) of any pytree of arrays."""
     leaves, structure = _named_leaves(name, data)
     if not leaves:
@@ -96,20 +100,20 @@ def of_any(name: str, data):
     tables = columns.empty()
     for array, (table, place) in zip(arrays, columns.places(), strict=True):
         tables[table][place] = array.reshape(-1)
-    return columns, *map(_present, tables)
+    return columns, _present(tables[0]), _present(tables[1])
 
 
-def _present(table: np.ndarray):
+def _present(table: np.ndarray) -> Array | Absent:
     return jnp.asarray(table) if table.size else ()
 
 
-def _named_leaves(name: str, tree):
+def _named_leaves(name: str, tree: Any) -> tuple[list[tuple[str, Any]], jax.tree_util.PyTreeDef]:
     """Leaves with their names, and the structure."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves], structure
 
 
-def _per_user(data) -> list:
+def _per_user(data: Any) -> list[Any]:
     """A pytree for every user."""
     if isinstance(data, list):
         if not data:
@@ -127,7 +131,9 @@ def _per_user(data) -> list:
     return [jax.tree.unflatten(structure, rows) for rows in zip(*arrays, strict=True)]
 
 
-def _samples(user: int, tree, structure) -> list[tuple[str, np.ndarray]]:
+def _samples(
+    user: int, tree: Any, structure: jax.tree_util.PyTreeDef
+) -> list[tuple[str, np.ndarray]]:
     """The arrays [D_i, ...] of one user by name, checked."""
     leaves, own = _named_leaves("data", tree)
     if own != structure or not leaves:
@@ -145,7 +151,7 @@ def _samples(user: int, tree, structure) -> list[tuple[str, np.ndarray]]:
     return arrays
 
 
-def _array(name: str, value) -> np.ndarray:
+def _array(name: str, value: Any) -> np.ndarray:
     """`value` in float32, int32 or bool, finite."""
     try:
         array = np.asarray(value)

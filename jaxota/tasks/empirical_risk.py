@@ -1,14 +1,19 @@
 """Any loss of any parameters on anyone's arrays: F(θ) = mean over users of their mean loss."""
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _validate
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.tasks import blocks, functions
 from jaxota.tasks.columns import Columns, of_any, of_users
-from jaxota.types import Array, given, part, static, traced
+from jaxota.types import Absent, Numbers, Scalar, Traced, Vector, given, part, static, traced
 
 
 @part
@@ -18,18 +23,22 @@ class Empirical:
     The task is its own problem: nothing is drawn anew per trial but the initial model.
     """
 
-    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
-    start: object = static()  # key → parameters
-    loss: object = static()  # (parameters, batch) → [sample]
-    evaluate: object = static()  # (parameters, test data if there are any) → dict of numbers
+    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # what is not padding
+    start: Callable[..., Any] = static()  # key → parameters
+    loss: Callable[..., Any] = static()  # (parameters, batch) → [sample]
+    evaluate: Callable[..., Any] = static()  # (parameters, test data if any) → dict of numbers
     columns: Columns = static()  # of the samples
-    test_columns: Columns | tuple = static()  # of the test data, or ()
-    numbers: Array = traced((), rank=3)  # [user, sample, column] all that is float32
-    wholes: Array = traced((), rank=3, dtype="int32")  # [user, sample, column] all that is not
-    test_numbers: Array = traced((), rank=1)  # [column]
-    test_wholes: Array = traced((), rank=1, dtype="int32")  # [column]
-    init_scale: Array = traced((), at_least=0.0)
+    test_columns: Columns | Absent = static()  # of the test data, or ()
+    # All samples' floats, then all their whole numbers; the same of the test data.
+    numbers: Traced[Float[Array, "user sample column"] | Absent] = traced(default=(), rank=3)
+    wholes: Traced[Int[Array, "user sample column"] | Absent] = traced(
+        default=(), rank=3, dtype="int32"
+    )
+    test_numbers: Traced[Float[Array, "column"] | Absent] = traced(default=(), rank=1)
+    test_wholes: Traced[Int[Array, "column"] | Absent] = traced(default=(), rank=1, dtype="int32")
+    init_scale: Traced[Scalar | Absent] = traced(default=(), at_least=0.0)
 
+    replace = dataclasses.replace
     strong_convexity = 0.0  # none is known: the average of a run is the plain mean
 
     @property
@@ -41,16 +50,16 @@ class Empirical:
         return functions.layout(self.start)[0]
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The samples as they were given: a pytree of arrays [user, sample, ...]."""
         return self.columns.tree(self.numbers, self.wholes)
 
     @property
-    def test_data(self):
+    def test_data(self) -> Any:
         """The test data as they were given, or `()`."""
         return self.test_columns and self.test_columns.tree(self.test_numbers, self.test_wholes)
 
-    def problem(self, trial) -> "Empirical":
+    def problem(self, trial: Any) -> "Empirical":
         return self
 
     def floats_per_trial(self, batch: int) -> int:
@@ -66,39 +75,39 @@ class Empirical:
         numbers, wholes = jax.tree.map(lambda x: x[:, :samples], (self.numbers, self.wholes))
         return self.replace(numbers=numbers, wholes=wholes, counts=-(-self.counts // 5))
 
-    def init(self, key) -> Array:
-        """The initial parameters [d], plus N(0, init_scale²) where there is such a scale."""
+    def init(self, key: PRNGKeyArray) -> Vector:
+        """The initial parameters, plus N(0, init_scale²) where there is such a scale."""
         if not given(self.init_scale):
             return functions.ravel(self.start(key))
         k_own, k_more = jax.random.split(key)
         own = functions.ravel(self.start(k_own))
         return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
 
-    def gradient(self, model, user, samples) -> Array:
-        """The mean gradient [d] of the `samples` [batch] of one user."""
+    def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
+        """The mean gradient of the `samples` of one user."""
         rows = user * self._size[1] + samples
         batch = jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), self._rows)
         return jax.grad(lambda m: self._losses(m, batch).mean())(model)
 
-    def full_gradient(self, model, user) -> Array:
-        """∇f_i [d] over all samples of one user."""
+    def full_gradient(self, model: Vector, user: Any) -> Vector:
+        """∇f_i over all samples of one user."""
         share = 1.0 / self.counts[user].astype("float32")
         weights = jnp.where(jnp.arange(self._size[1]) < self.counts[user], share, 0.0)
 
-        def gradient(rows, weights):
+        def gradient(rows: Any, weights: Float[Array, "sample"]) -> Vector:
             return jax.grad(lambda m: (weights * self._losses(m, rows)).sum())(model)
 
         size = max(1, self._block // self.users)  # all users take theirs at once
         own = jax.tree.map(lambda x: x[user], (self.numbers, self.wholes))
         return blocks.total(gradient, size, own, weights)
 
-    def score(self, model) -> dict[str, Array]:
+    def score(self, model: Vector) -> dict[str, Scalar]:
         """F over the users' own samples as "loss", and what `evaluate` gives."""
         inside = jnp.arange(self._size[1])[None] < self.counts[:, None]
         share = 1.0 / (self.users * self.counts.astype("float32"))
         weights = jnp.where(inside, share[:, None], 0.0).reshape(-1)
 
-        def losses(rows, weights):
+        def losses(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
             return (weights * self._losses(model, rows)).sum()
 
         loss = blocks.total(losses, self._block, self._rows, weights)
@@ -112,11 +121,11 @@ class Empirical:
     @property
     def _size(self) -> tuple[int, int]:
         """Users, and the samples of the longest of them."""
-        table = self.numbers if given(self.numbers) else self.wholes
+        table: Any = self.numbers if given(self.numbers) else self.wholes
         return table.shape[-3:-1]
 
     @property
-    def _rows(self):
+    def _rows(self) -> Any:
         """All users' samples in a row: both tables as [user · sample, column]."""
         return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), (self.numbers, self.wholes))
 
@@ -125,11 +134,18 @@ class Empirical:
         """Samples that are evaluated at once."""
         return blocks.at_once(functions.activations(self.start, self.loss, self.columns))
 
-    def _losses(self, model, rows) -> Array:
+    def _losses(self, model: Vector, rows: Any) -> Float[Array, "sample"]:
         return self.loss(functions.layout(self.start)[1](model), self.columns.tree(*rows))
 
 
-def empirical(init, loss, data, evaluate=None, test_data=None, init_scale=()) -> Empirical:
+def empirical(
+    init: Callable[..., Any],
+    loss: Callable[..., Any],
+    data: Any,
+    evaluate: Callable[..., Any] | None = None,
+    test_data: Any = None,
+    init_scale: Numbers | Absent = (),
+) -> Empirical:
     """Minimise the mean over users of the mean `loss` of their samples, scored as "loss".
 
     init: of a random key, the parameters: any pytree of float32 arrays, drawn per trial.
@@ -172,6 +188,6 @@ def empirical(init, loss, data, evaluate=None, test_data=None, init_scale=()) ->
     return _validate.vouch(task, "counts", *tables)
 
 
-def no_scores(parameters) -> dict:
+def no_scores(parameters: Any) -> dict[str, Scalar]:
     """What is evaluated besides the loss where nothing is asked for."""
     return {}

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import flax.core
 import flax.errors
@@ -14,13 +16,13 @@ from jaxota.tasks import blocks
 
 
 @functools.cache
-def activations(module, shape: tuple) -> int:
+def activations(module: nn.Module, shape: tuple[int, ...]) -> int:
     """How many numbers the module computes of one sample."""
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
     return blocks.computed(module.apply, _variables(module, shape), sample)
 
 
-def hashable(module):
+def hashable(module: nn.Module) -> nn.Module:
     """`module` with tuples for the lists in its fields, so that it can choose a program."""
     module = _frozen(module)
     try:
@@ -33,7 +35,7 @@ def hashable(module):
     return module
 
 
-def _frozen(value):
+def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple(map(_frozen, value))
     if isinstance(value, dict):
@@ -45,13 +47,13 @@ def _frozen(value):
     return value
 
 
-def _variables(module, shape: tuple):
+def _variables(module: nn.Module, shape: tuple[int, ...]) -> Any:
     """The shapes of all that the module's `init` gives for samples of this shape."""
     sample = jax.ShapeDtypeStruct((3, *shape), "float32")
     return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
 
 
-def wants_one_hot(loss, classes: int) -> bool:
+def wants_one_hot(loss: Callable[..., Any], classes: int) -> bool:
     """Whether `loss` takes labels as rows of 0 and 1 [sample, classes], not as numbers [sample]."""
     count = classes + 1
     logits = jax.ShapeDtypeStruct((count, classes), "float32")
@@ -72,7 +74,7 @@ def wants_one_hot(loss, classes: int) -> bool:
     )
 
 
-def classes(module, shape) -> int:
+def classes(module: nn.Module, shape: tuple[int, ...]) -> int:
     """The number of the module's outputs, after a look at what kind of module it is."""
     if not isinstance(module, nn.Module):
         raise InputError(
@@ -102,11 +104,11 @@ def classes(module, shape) -> int:
             "module must compute the same each time, without random numbers: give one without "
             "dropout, or with deterministic=True"
         ) from None
-    shape = getattr(logits, "shape", None)
-    if shape is None or len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
-        got = "no array" if shape is None else f"shape {list(shape)} for 3 samples"
+    found = getattr(logits, "shape", None)
+    if found is None or len(found) != 2 or found[0] != 3 or found[1] < 2:
+        got = "no array" if found is None else f"shape {list(found)} for 3 samples"
         raise InputError(f"module must return logits [sample, classes ≥ 2], got {got}")
     types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
     if types != {"float32"}:
         raise InputError(f"module must have parameters and logits in float32, got {sorted(types)}")
-    return shape[1]
+    return found[1]

@@ -1,6 +1,8 @@
 """What the engine must know of anyone's functions of parameters: sizes, and whether they fit."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +13,18 @@ from jaxota.errors import InputError
 from jaxota.history import check_scores
 from jaxota.tasks import blocks
 from jaxota.tasks.columns import Columns
-from jaxota.types import Array
+from jaxota.types import Absent, Vector
 
 _REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 
 @functools.lru_cache(maxsize=256)
-def layout(start):
-    """The number d of the parameters, and the way back to them from a vector [d]."""
+def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
+    """The number d of the parameters, and the way back to them from a vector."""
     leaves, structure = jax.tree.flatten(_parameters(start))
     ends = np.cumsum([leaf.size for leaf in leaves])
 
-    def unravel(model):
+    def unravel(model: Vector) -> Any:
         pieces = jnp.split(model, ends[:-1])
         shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
         return jax.tree.unflatten(structure, shaped)
@@ -31,37 +33,39 @@ def layout(start):
 
 
 @functools.lru_cache(maxsize=256)
-def activations(start, loss, columns: Columns) -> int:
+def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> int:
     """How many numbers the loss of one sample takes, kept for its gradient."""
     return blocks.computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
 
 
 @functools.lru_cache(maxsize=256)
-def evaluation(start, evaluate, test_columns) -> int:
+def evaluation(
+    start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | Absent
+) -> int:
     """How many numbers `evaluate` computes of the parameters."""
     test = (_shapes(test_columns),) if test_columns else ()
     return blocks.computed(evaluate, _parameters(start), shared=test)
 
 
-def ravel(parameters) -> Array:
-    """All parameters in a row, [d]."""
+def ravel(parameters: Any) -> Vector:
+    """All parameters in a row."""
     leaves = jax.tree.leaves(parameters)
     return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
 
 
-def _parameters(start):
+def _parameters(start: Callable[..., Any]) -> Any:
     """The shapes of the parameters."""
     return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
 
 
-def _shapes(columns: Columns, *lead: int):
+def _shapes(columns: Columns, *lead: int) -> Any:
     """The shapes of the arrays [*lead, ...] that stand in these columns."""
     each = zip(columns.shapes, columns.types, strict=True)
     leaves = [jax.ShapeDtypeStruct((*lead, *shape), type_) for shape, type_ in each]
     return jax.tree.unflatten(columns.structure, leaves)
 
 
-def check(name: str, function) -> None:
+def check(name: str, function: Any) -> None:
     if not callable(function):
         raise InputError(f"{name} must be a function, got {_validate.shown(function)}")
     try:
@@ -73,7 +77,7 @@ def check(name: str, function) -> None:
         ) from None
 
 
-def check_init(init) -> None:
+def check_init(init: Callable[..., Any]) -> None:
     try:
         leaves = jax.tree.leaves(_parameters(init))
     except Exception as error:
@@ -87,7 +91,7 @@ def check_init(init) -> None:
         raise InputError(f"init must give parameters in float32, got {sorted(types)}")
 
 
-def check_loss(init, loss, columns: Columns) -> None:
+def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> None:
     for samples in (2, 3):
         try:
             losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
@@ -105,7 +109,9 @@ def check_loss(init, loss, columns: Columns) -> None:
             )
 
 
-def check_evaluate(init, evaluate, test_columns) -> None:
+def check_evaluate(
+    init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | Absent
+) -> None:
     test = (_shapes(test_columns),) if test_columns else ()
     words = "the parameters and test_data" if test else "the parameters"
     try:
@@ -117,7 +123,7 @@ def check_evaluate(init, evaluate, test_columns) -> None:
     if not isinstance(scores, dict):
         raise InputError(f"evaluate must give a dict of numbers by their names, got {type(scores)}")
     for name, value in scores.items():
-        shape, type_ = getattr(value, "shape", None), getattr(value, "dtype", None)
+        shape, type_ = getattr(value, "shape", None), getattr(value, "dtype", object)
         if shape != () or not any(jnp.issubdtype(type_, kind) for kind in _REAL):
             got = "no number" if shape is None else f"{type_}{list(shape)}"
             raise InputError(f"evaluate must give one number as {name!r}, got {got}")

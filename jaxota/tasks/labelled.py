@@ -1,19 +1,23 @@
 """Any flax module and any loss on anyone's labelled arrays, the paper's section V-B."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _validate
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.tasks import blocks, flax_modules
 from jaxota.tasks.empirical_risk import Empirical, empirical
+from jaxota.types import Numbers, Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Start:
     module: nn.Module
     shape: tuple[int, ...]  # of one sample
 
-    def __call__(self, key):
+    def __call__(self, key: PRNGKeyArray) -> Any:
         return self.module.init(key, jnp.zeros((1, *self.shape)))["params"]
 
 
@@ -32,11 +36,11 @@ class Loss:
     """The loss [sample] of a module's logits and the labels, or these as rows of 0 and 1."""
 
     module: nn.Module
-    loss: Callable
+    loss: Callable[..., Any]
     one_hot: bool
     classes: int
 
-    def __call__(self, parameters, batch):
+    def __call__(self, parameters: Any, batch: dict[str, Array]) -> Float[Array, "sample"]:
         logits = self.module.apply({"params": parameters}, batch["features"])
         if not self.one_hot:
             return self.loss(logits, batch["labels"])
@@ -50,10 +54,10 @@ class Accuracy:
 
     module: nn.Module
 
-    def __call__(self, parameters, test) -> dict:
-        def right(test, weights):
-            found = jnp.argmax(self.module.apply({"params": parameters}, test["features"]), -1)
-            return (weights * (found == test["labels"])).sum()
+    def __call__(self, parameters: Any, test: dict[str, Array]) -> dict[str, Scalar]:
+        def right(test: dict[str, Array], weights: Float[Array, "sample"]) -> Scalar:
+            logits: Any = self.module.apply({"params": parameters}, test["features"])
+            return (weights * (jnp.argmax(logits, -1) == test["labels"])).sum()
 
         each = flax_modules.activations(self.module, test["features"].shape[1:])
         weights = jnp.ones(test["labels"].shape, "float32")
@@ -61,11 +65,11 @@ class Accuracy:
 
 
 def classification(
-    module,
-    data,
-    test_data,
-    loss=optax.softmax_cross_entropy_with_integer_labels,
-    init_scale=0.0,
+    module: nn.Module,
+    data: tuple[ArrayLike | Sequence[ArrayLike], ArrayLike | Sequence[ArrayLike]],
+    test_data: tuple[ArrayLike, ArrayLike],
+    loss: Callable[..., Any] = optax.softmax_cross_entropy_with_integer_labels,
+    init_scale: Numbers = 0.0,
 ) -> Empirical:
     """Train `module` on your labelled data; the score is the accuracy on `test_data`.
 
@@ -101,13 +105,13 @@ def classification(
     )
 
 
-def _pair(name: str, data):
+def _pair(name: str, data: Any) -> Any:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise InputError(f"{name} must be a pair (features, labels), got {_validate.shown(data)}")
     return data
 
 
-def _users(features, labels) -> list:
+def _users(features: Any, labels: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Features and labels of every user, checked."""
     try:
         features, labels = list(features), list(labels)
@@ -122,8 +126,10 @@ def _users(features, labels) -> list:
     return [_samples(f"data of user {user}", *pair) for user, pair in enumerate(pairs)]
 
 
-def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
-    """One user's features [D, ...] in float32 and labels [D] in whole numbers."""
+def _samples(
+    name: str, features: Any, labels: Any
+) -> tuple[Float[np.ndarray, "sample *shape"], Int[np.ndarray, "sample"]]:
+    """One user's features in float32 and labels in whole numbers."""
     try:
         if np.iscomplexobj(features):
             raise TypeError
@@ -146,7 +152,7 @@ def _samples(name: str, features, labels) -> tuple[np.ndarray, np.ndarray]:
     return features, whole
 
 
-def _check_labels(name: str, labels, classes: int) -> None:
+def _check_labels(name: str, labels: Int[np.ndarray, "sample"], classes: int) -> None:
     bad = labels[(labels < 0) | (labels >= classes)]
     if bad.size:
         raise InputError(

@@ -1,21 +1,29 @@
 """Least squares with a known optimum: f_i(θ) = ‖A_i θ − B_i‖²/D_i, the paper's section V-A."""
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _validate
 from jaxota.errors import InputError
-from jaxota.types import Array, part, static, traced
+from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
 
 @part
 class Regression:
     """Anyone's arrays, padded to the longest user; see `regression`."""
 
-    features: Array = traced(rank=3)  # [user, sample, d]
-    targets: Array = traced(rank=2)  # [user, sample]
-    counts: Array = traced(rank=1, dtype="int32")  # [user] samples that are not padding
+    features: Traced[Float[Array, "user sample d"]] = traced(rank=3)
+    targets: Traced[Float[Array, "user sample"]] = traced(rank=2)
+    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # what is not padding
+
+    replace = dataclasses.replace
 
     @property
     def users(self) -> int:
@@ -28,7 +36,7 @@ class Regression:
     def floats_per_trial(self, batch: int) -> int:
         return self.users * (self.features.shape[-2] + batch * (self.dim + 1))
 
-    def problem(self, trial) -> "Quadratic":
+    def problem(self, trial: Any) -> "Quadratic":
         return Quadratic.of(self.features, self.targets, self.counts)
 
 
@@ -36,19 +44,21 @@ class Regression:
 class SyntheticRegression:
     """The paper's synthetic data, drawn inside the program; see `synthetic_regression`."""
 
-    key: Array = traced(dtype="key")
-    data_spread: Array = traced(at_least=0.0)
-    model_spread: Array = traced(at_least=0.0)
+    key: Traced[PRNGKeyArray] = traced(dtype="key")
+    data_spread: Traced[Scalar] = traced(at_least=0.0)
+    model_spread: Traced[Scalar] = traced(at_least=0.0)
     users: int = static(at_least=1)
     samples: int = static(at_least=1)
     dim: int = static(at_least=1)
-    redraw: bool = static(False, one_of=(False, True))
+    redraw: bool = static(default=False, one_of=(False, True))
+
+    replace = dataclasses.replace
 
     def floats_per_trial(self, batch: int) -> int:
         rows = batch + 2 * self.samples if self.redraw else batch
         return self.users * (self.samples + rows * (self.dim + 1))
 
-    def problem(self, trial) -> "Quadratic":
+    def problem(self, trial: Any) -> "Quadratic":
         key = jax.random.fold_in(self.key, trial) if self.redraw else self.key
         # One draw for a_i, b_i, θ_i and A_i: every call of the generator costs compile time.
         shape = (self.users, 2 + (1 + self.samples) * self.dim)
@@ -66,17 +76,22 @@ class SyntheticRegression:
 class Quadratic:
     """The regression problem of one trial, with what its scores need worked out once."""
 
-    features: Array  # [user, sample, d]
-    targets: Array  # [user, sample]
-    counts: Array  # [user]
-    table: Array  # [user · sample, d + 1] features and target side by side, for the gather
-    root: Array  # [d, d] square root of H: gap = ‖root (θ − θ*)‖²
-    optimum: Array  # [d] θ*
-    least: Array  # [] F(θ*)
-    strong_convexity: Array  # [] μ, the least eigenvalue of any user's Hessian
+    features: Float[Array, "user sample d"]
+    targets: Float[Array, "user sample"]
+    counts: Int[Array, "user"]
+    table: Float[Array, "user*sample d+1"]  # features and target side by side, for the gather
+    root: Float[Array, "d d"]  # square root of H: gap = ‖root (θ − θ*)‖²
+    optimum: Vector  # θ*
+    least: Scalar  # F(θ*)
+    strong_convexity: Scalar  # μ, the least eigenvalue of any user's Hessian
 
     @classmethod
-    def of(cls, features, targets, counts) -> "Quadratic":
+    def of(
+        cls,
+        features: Float[Array, "user sample d"],
+        targets: Float[Array, "user sample"],
+        counts: Int[Array, "user"],
+    ) -> "Quadratic":
         users, samples, dim = features.shape
         inside = jnp.arange(samples)[None] < counts[:, None]  # [user, sample]
         features, targets = features * inside[..., None], targets * inside
@@ -113,71 +128,89 @@ class Quadratic:
         features, targets = self.features[:, :samples], self.targets[:, :samples]
         return Quadratic.of(features, targets, -(-self.counts // 5))
 
-    def init(self, key) -> Array:
+    def init(self, key: PRNGKeyArray) -> Vector:
         return jax.random.normal(key, (self.dim,), "float32")
 
-    def gradient(self, model, user, samples) -> Array:
-        """The mean gradient [d] of the `samples` [batch] of one user."""
+    def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
+        """The mean gradient of the `samples` of one user."""
         rows = self.table[user * self.features.shape[1] + samples]  # [batch, d + 1]
         features, targets = rows[:, :-1], rows[:, -1]
         # Products and sums, not matmuls: these are tiny, and batched over users and trials.
         residual = (features * model[None]).sum(-1) - targets
         return (2.0 / samples.size) * (residual[:, None] * features).sum(0)
 
-    def full_gradient(self, model, user) -> Array:
-        """∇f_i [d] over all samples of one user."""
+    def full_gradient(self, model: Vector, user: Any) -> Vector:
+        """∇f_i over all samples of one user."""
         features = self.features[user]
         residual = _dot("sd,d->s", features, model) - self.targets[user]
         return 2.0 / self.counts[user].astype(jnp.float32) * _dot("s,sd->d", residual, features)
 
-    def score(self, model) -> dict[str, Array]:
+    def score(self, model: Vector) -> dict[str, Scalar]:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
         return {"loss": self.least + gap, "gap": gap}
 
 
-def regression(features, targets) -> Regression:
-    """Least squares on your data: [N, D, d] and [N, D], or lists of [D_i, d] and of [D_i]."""
-    features, targets = _per_user("features", features), _per_user("targets", targets)
-    if not features:
+def regression(
+    features: Numbers | Sequence[ArrayLike], targets: Numbers | Sequence[ArrayLike]
+) -> Regression:
+    """Least squares on your data.
+
+    features: [N, D, d], or a list of one array [D_i, d] a user.
+    targets: [N, D], or a list of one array [D_i] a user.
+    """
+    rows, values = _per_user("features", features), _per_user("targets", targets)
+    if not rows:
         raise InputError("features must hold at least one user, got none")
-    if len(features) != len(targets):
+    if len(rows) != len(values):
         raise InputError(
-            f"targets must hold as many users as features, got {len(targets)} for {len(features)}"
+            f"targets must hold as many users as features, got {len(values)} for {len(rows)}"
         )
-    for user, (f, t) in enumerate(zip(features, targets, strict=True)):
-        _check_user(user, f, t, features[0].shape[-1:])
-    counts = np.array([len(t) for t in targets], np.int32)
-    padded_features = np.zeros((len(counts), counts.max(), features[0].shape[1]), np.float32)
+    for user, (f, t) in enumerate(zip(rows, values, strict=True)):
+        _check_user(user, f, t, rows[0].shape[-1:])
+    counts = np.array([len(t) for t in values], np.int32)
+    padded_features = np.zeros((len(counts), counts.max(), rows[0].shape[1]), np.float32)
     padded_targets = np.zeros((len(counts), counts.max()), np.float32)
-    for user, (f, t) in enumerate(zip(features, targets, strict=True)):
+    for user, (f, t) in enumerate(zip(rows, values, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
     arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
     return _validate.vouch(Regression(*arrays), "features", "targets", "counts")
 
 
 def synthetic_regression(
-    key, users=20, samples=100, dim=10, data_spread=0.1, model_spread=1.0, redraw=False
+    key: PRNGKeyArray,
+    users: int = 20,
+    samples: int = 100,
+    dim: int = 10,
+    data_spread: Numbers = 0.1,
+    model_spread: Numbers = 1.0,
+    redraw: bool = False,
 ) -> SyntheticRegression:
     """Data of mean a_i ~ N(1, data_spread), weights of mean b_i ~ N(−4, model_spread).
 
-    Both spreads are variances and can be swept. The data are drawn from `key`, once; with
-    `redraw=True` anew in every trial.
+    key: a random key that draws the data.
+    users: N.
+    samples: D, of each user.
+    dim: d.
+    data_spread, model_spread: variances, which can be swept.
+    redraw: whether the data are drawn anew in every trial, instead of once.
     """
     return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw)
 
 
-def _dot(subscripts, *operands):
+def _dot(subscripts: str, *operands: Array) -> Array:
     return jnp.einsum(subscripts, *operands, precision="highest")
 
 
-def _per_user(name: str, values) -> list[np.ndarray]:
+def _per_user(name: str, values: Any) -> list[np.ndarray]:
     try:
         return [np.asarray(value, np.float32) for value in values]
     except (TypeError, ValueError):
         raise InputError(f"{name} must be an array, or a list of one array a user") from None
 
 
-def _check_user(user: int, features, targets, width) -> None:
+def _check_user(
+    user: int, features: np.ndarray, targets: np.ndarray, width: tuple[int, ...]
+) -> None:
     if features.ndim != 2 or features.shape[1:] != width or features.shape[1] == 0:
         raise InputError(
             f"features[{user}] must have shape [samples, d], the same d ≥ 1 for all users, "

@@ -2,29 +2,37 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxota.errors import InputError
 
 
 class SoftmaxRegression(nn.Module):
-    """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST."""
+    """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST.
+
+    classes: how many logits.
+    """
 
     classes: int
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
         return nn.Dense(self.classes, kernel_init=nn.initializers.zeros)(x)
 
 
 class MLP(nn.Module):
-    """Layers of `hidden` units with ReLU, then logits."""
+    """Layers of units with ReLU, then logits.
+
+    classes: how many logits.
+    hidden: units of each layer.
+    """
 
     classes: int
     hidden: tuple[int, ...] = (64,)
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
         for units in self.hidden:
             x = nn.relu(nn.Dense(units)(x))
@@ -34,6 +42,9 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Stages of a 3×3 convolution, ReLU and 2×2 max-pooling, then logits.
 
+    classes: how many logits.
+    channels: outputs of each stage's convolution.
+
     Images are [sample, height, width, channel]; [sample, height, width] is one channel.
     """
 
@@ -41,7 +52,7 @@ class CNN(nn.Module):
     channels: tuple[int, ...] = (8, 16)
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x[..., None] if x.ndim == 3 else x
         if x.ndim != 4 or min(x.shape[1:3]) < 2 ** len(self.channels):
             raise InputError(
@@ -54,8 +65,10 @@ class CNN(nn.Module):
         return nn.Dense(self.classes)(x.reshape(len(x), -1))
 
 
-def _neighbourhoods(x):
-    """Of every pixel the 3×3 pixels around it, zeros outside: [..., channel] → [..., 9 · channel].
+def _neighbourhoods(
+    x: Float[Array, "sample height width channel"],
+) -> Float[Array, "sample height width 9*channel"]:
+    """Of every pixel the 3×3 pixels around it, zeros outside.
 
     A dense layer of these is a convolution. `nn.Conv`, each user and trial with weights of its own,
     becomes a grouped convolution, for which few processors have a fast routine.
@@ -66,7 +79,9 @@ def _neighbourhoods(x):
     return jnp.concatenate(shifted, -1)
 
 
-def _pooled(x):
+def _pooled(
+    x: Float[Array, "sample height width channel"],
+) -> Float[Array, "sample height//2 width//2 channel"]:
     """The largest of every 2×2 pixels; an odd last row or column is dropped, as flax does.
 
     By reshaping, since the gradient of `nn.max_pool` is slow on CPU.

@@ -7,20 +7,27 @@ twice, by one user or by two, unless `replace=True` asks for draws with replacem
 
 import numbers
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jaxota import _validate
 from jaxota.errors import InputError
 
-Partition = Callable[..., list[np.ndarray]]  # (key, labels [sample], users, samples) → [D_i] each
+Labels = Int[np.ndarray, "sample"]
+Indices = list[Int[np.ndarray, "D_i"]]  # of each user
+Partition = Callable[[PRNGKeyArray, Labels, int, int], Indices]  # (key, labels, users, samples)
 
 
 def iid(replace: bool = False) -> Partition:
-    """Every user holds a shuffled draw of all samples."""
+    """Every user holds a shuffled draw of all samples.
 
-    def partition(key, labels, users: int, samples: int):
+    replace: whether samples are drawn with replacement.
+    """
+
+    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         chosen = rng.choice(len(labels), (users, samples), replace)
         return list(chosen)
@@ -31,13 +38,15 @@ def iid(replace: bool = False) -> Partition:
 def label_skew(share: float, replace: bool = False) -> Partition:
     """A `share` of a user's samples is of a label of its own, the rest a shuffled draw of all.
 
-    The paper's imbalanced data are `label_skew(0.2)`. User i's own label is the i-th, beginning
-    anew after the last.
+    share: 0 … 1; the paper's imbalanced data are `label_skew(0.2)`.
+    replace: whether samples are drawn with replacement.
+
+    User i's own label is the i-th, beginning anew after the last.
     """
     if not _is_number(share) or not 0 <= share <= 1:
         raise InputError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
 
-    def partition(key, labels, users: int, samples: int):
+    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         size = round(share * samples)
@@ -51,12 +60,14 @@ def label_skew(share: float, replace: bool = False) -> Partition:
 def dirichlet(alpha: float, replace: bool = False) -> Partition:
     """A user's labels are drawn in proportions ~ Dirichlet(alpha, …, alpha) of its own.
 
-    Small `alpha` is strong skew. Where a label runs out, the user's other labels fill its place in
-    their proportions.
+    alpha: above 0; small is strong skew.
+    replace: whether samples are drawn with replacement.
+
+    Where a label runs out, the user's other labels fill its place in their proportions.
     """
     _check_concentration(alpha)
 
-    def partition(key, labels, users: int, samples: int):
+    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         # By way of logarithms: for a small alpha all gamma variates of a user may be 0.
@@ -69,10 +80,13 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
 
 
 def shards(per_user: int) -> Partition:
-    """Samples sorted by label and cut into equal shards, `per_user` of which each user is dealt."""
+    """Samples sorted by label and cut into equal shards, which are dealt out.
+
+    per_user: how many shards each user is dealt.
+    """
     _validate.whole("per_user", per_user, 1)
 
-    def partition(key, labels, users: int, samples: int):
+    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
         if samples % per_user:
             raise InputError(
@@ -89,12 +103,13 @@ def shards(per_user: int) -> Partition:
 def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
     """Users of unequal size D_i, in proportions ~ Dirichlet(alpha, …, alpha); labels shuffled.
 
-    All together hold users · samples, and each `at_least` so many.
+    alpha: above 0; small is strong skew.
+    at_least: how many samples each user holds at least; all together hold users · samples.
     """
     _check_concentration(alpha)
     _validate.whole("at_least", at_least, 1)
 
-    def partition(key, labels, users: int, samples: int):
+    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
         if at_least > samples:
             raise InputError(f"at_least must be ≤ samples = {samples}, the mean, got {at_least}")
@@ -111,7 +126,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
 class _Pools:
     """The samples that are left of every label, shuffled."""
 
-    def __init__(self, rng, labels, replace: bool):
+    def __init__(self, rng: np.random.Generator, labels: Labels, replace: bool) -> None:
         self.rng, self.replace = rng, replace
         self.pools = [
             rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)
@@ -136,7 +151,7 @@ class _Pools:
         """Of all labels alike; the last to be taken."""
         return self.rng.choice(np.concatenate(self.pools), count, self.replace)
 
-    def take_in_proportion(self, proportions, count: int) -> np.ndarray:
+    def take_in_proportion(self, proportions: Float[np.ndarray, "label"], count: int) -> np.ndarray:
         taken = np.empty(0, int)
         while len(taken) < count:
             left = np.array([len(pool) for pool in self.pools])
@@ -149,8 +164,10 @@ class _Pools:
         return taken
 
 
-def _start(key, labels, users, samples, replace=False):
-    """A generator for `key`, and the labels [sample], after a look at the sizes."""
+def _start(
+    key: PRNGKeyArray, labels: Labels, users: int, samples: int, replace: bool = False
+) -> tuple[np.random.Generator, Labels]:
+    """A generator for `key`, and the labels, after a look at the sizes."""
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise InputError(f"labels must have shape [sample], got {list(labels.shape)}")
@@ -164,10 +181,10 @@ def _start(key, labels, users, samples, replace=False):
     return np.random.default_rng(np.asarray(words)), labels
 
 
-def _check_concentration(alpha) -> None:
+def _check_concentration(alpha: Any) -> None:
     if not _is_number(alpha) or not 0 < alpha < np.inf:
         raise InputError(f"alpha must be a finite number > 0, got {_validate.shown(alpha)}")
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

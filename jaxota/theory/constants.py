@@ -1,6 +1,8 @@
 """The numbers that the theorems are functions of."""
 
-from jaxota.types import Array, part, traced
+import dataclasses
+
+from jaxota.types import Absent, Scalar, Traced, part, traced
 
 
 @part
@@ -10,25 +12,43 @@ class Constants:
     `measure` says where they come from. σ² and M² are of the models met at one step size in so many
     rounds, σ_θ and σ_c of those gains; the theorems' conditions say where they are asked for more.
     Of constants made by hand, `()` in the last two, whoever made them vouches.
+
+    smoothness: β of AS1.
+    strong_convexity: μ of AS1.
+    gradient_variance: σ² of AS2.
+    gradient_bound: M² of AS2.
+    dissimilarity: G² of AS3.
+    dissimilarity_factor: B² of AS3.
+    initial_distance: d_0 = ‖θ^0 − θ*‖².
+    control_distance: Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃².
+    model_noise: σ_θ = max_r sw2/(1 + ν/s²), per coordinate.
+    control_noise: σ_c, the same of the control block.
+    users, steps, dim: N, K and d.
+    participants: S of AS4.
+    power, control_power: P, and P of the control block.
+    threshold, control_threshold: h_min and ρ_min.
+    step_size, rounds: η and R of the runs that were measured.
     """
 
-    smoothness: Array = traced(above=0.0)  # β of AS1
-    strong_convexity: Array = traced(at_least=0.0)  # μ of AS1
-    gradient_variance: Array = traced(at_least=0.0)  # σ² of AS2
-    gradient_bound: Array = traced(at_least=0.0)  # M² of AS2
-    dissimilarity: Array = traced(at_least=0.0)  # G² of AS3
-    dissimilarity_factor: Array = traced(at_least=1.0)  # B² of AS3
-    initial_distance: Array = traced(at_least=0.0)  # d_0 = ‖θ^0 − θ*‖²
-    control_distance: Array = traced(at_least=0.0)  # Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃²
-    model_noise: Array = traced(at_least=0.0)  # σ_θ = max_r sw2/(1 + ν/s²), per coordinate
-    control_noise: Array = traced(at_least=0.0)  # σ_c, the same of the control block
-    users: Array = traced(at_least=1.0)  # N
-    steps: Array = traced(at_least=1.0)  # K
-    dim: Array = traced(at_least=1.0)  # d
-    participants: Array = traced(at_least=1.0)  # S of AS4
-    power: Array = traced(1.0, above=0.0)  # P
-    control_power: Array = traced(1.0, above=0.0)  # P of the control block
-    threshold: Array = traced(1.0, above=0.0)  # h_min
-    control_threshold: Array = traced(1.0, above=0.0)  # ρ_min
-    step_size: Array = traced((), above=0.0)  # η of the runs that were measured
-    rounds: Array = traced((), at_least=1.0)  # R of these
+    smoothness: Traced[Scalar] = traced(above=0.0)
+    strong_convexity: Traced[Scalar] = traced(at_least=0.0)
+    gradient_variance: Traced[Scalar] = traced(at_least=0.0)
+    gradient_bound: Traced[Scalar] = traced(at_least=0.0)
+    dissimilarity: Traced[Scalar] = traced(at_least=0.0)
+    dissimilarity_factor: Traced[Scalar] = traced(at_least=1.0)
+    initial_distance: Traced[Scalar] = traced(at_least=0.0)
+    control_distance: Traced[Scalar] = traced(at_least=0.0)
+    model_noise: Traced[Scalar] = traced(at_least=0.0)
+    control_noise: Traced[Scalar] = traced(at_least=0.0)
+    users: Traced[Scalar] = traced(at_least=1.0)
+    steps: Traced[Scalar] = traced(at_least=1.0)
+    dim: Traced[Scalar] = traced(at_least=1.0)
+    participants: Traced[Scalar] = traced(at_least=1.0)
+    power: Traced[Scalar] = traced(default=1.0, above=0.0)
+    control_power: Traced[Scalar] = traced(default=1.0, above=0.0)
+    threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
+    control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
+    step_size: Traced[Scalar | Absent] = traced(default=(), above=0.0)
+    rounds: Traced[Scalar | Absent] = traced(default=(), at_least=1.0)
+
+    replace = dataclasses.replace

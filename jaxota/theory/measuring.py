@@ -1,19 +1,33 @@
 """What the theorems call constants, measured on a task by running the algorithm."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Channel
 from jaxota.errors import InputError
+from jaxota.problems import Task
 from jaxota.theory import noise
 from jaxota.theory.constants import Constants
 from jaxota.theory.region import Region, visit
-from jaxota.types import Array, given
+from jaxota.types import Absent, Maybe, Moments, Numbers, Plan, Scalar, given
 
 
 def measure(
-    key, algorithm, channel, task, rounds: int, trials: int = 20, *, plan=None, initial=None
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: int,
+    trials: int = 20,
+    *,
+    plan: Plan | None = None,
+    initial: Numbers | None = None,
 ) -> Constants:
     """The theorems' constants for `algorithm` over `channel` on `task`, from runs of it.
 
@@ -54,15 +68,15 @@ def measure(
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     _refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
     samples = int(np.max(_counts(arguments["task"])))
-    region, plan = _visit(options, samples, **arguments)
+    region, used = _visit(options, samples, **arguments)
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
-    constants = summarise(region, plan, *parts, jnp.float32(rounds))
+    constants = summarise(region, used, *parts, jnp.float32(rounds))
     if not all(np.isfinite(x) for x in jax.tree.leaves(constants)):
         raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
     return constants
 
 
-def _refuse_unknown(algorithm, channel, task) -> None:
+def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
     """What the theorems do not speak of."""
     if getattr(task, "redraw", False):
         raise InputError("task.redraw must be False here: constants belong to one set of data")
@@ -81,7 +95,7 @@ def _refuse_unknown(algorithm, channel, task) -> None:
 
 
 @jax.jit
-def _counts(task) -> Array:
+def _counts(task: Task) -> Int[Array, "user"]:
     return task.problem(0).counts
 
 
@@ -89,14 +103,21 @@ _visit = jax.jit(visit, static_argnames=("options", "samples"))
 
 
 @jax.jit
-def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constants:
+def summarise(
+    region: Region,
+    plan: Plan | Absent,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: Scalar,
+) -> Constants:
     """The constants of a region's first `rounds` rounds; `rounds` is traced."""
     inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
     heard = jnp.maximum(jnp.where(inside, region.heard, jnp.inf).min(), 1.0)
     slope, offset = _line(region.common, region.own, inside)
     bound = jnp.max(region.second, where=inside, initial=0.0)
     sigmas, lag = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
-    moments = algorithm.moments(plan) or ((), ())
+    moments: tuple[Maybe[Moments], ...] = algorithm.moments(plan) or ((), ())
     for block, energies in enumerate((region.energy, region.control_energy)):
         if given(energies):
             run = moments[block], energies, heard, inside
@@ -121,7 +142,7 @@ def summarise(region: Region, plan, algorithm, channel, task, rounds) -> Constan
     )
 
 
-def _chosen(algorithm, channel, task) -> dict:
+def _chosen(algorithm: Any, channel: Any, task: Task) -> dict[str, Any]:
     """The constants that are choices."""
     floor, control_floor = map(jnp.float32, channel.fading.floors)
     return {
@@ -136,7 +157,9 @@ def _chosen(algorithm, channel, task) -> dict:
     }
 
 
-def _line(x: Array, y: Array, inside: Array):
+def _line(
+    x: Float[Array, "trial round"], y: Float[Array, "trial round"], inside: Bool[Array, "1 round"]
+) -> tuple[Scalar, Scalar]:
     """B² ≥ 1 and G² ≥ 0 of y ≤ G² + B²·x: a least squares slope, then the least offset."""
     mean_x, mean_y = x.mean(where=inside), y.mean(where=inside)
     moment = jnp.mean((x - mean_x) * (y - mean_y), where=inside)

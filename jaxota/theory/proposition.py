@@ -3,21 +3,30 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from jaxota.errors import InputError
-from jaxota.types import Array, part
+from jaxota.types import Numbers, part
 
 
 @part
 class Error:
-    """Mean squared errors per coordinate of two estimates of an average."""
+    """Mean squared errors per coordinate of two estimates of an average.
 
-    mmse: Array  # the conditional mean's, Proposition 1: ν·s²/(s² + ν)
-    identity: Array  # of what was received, as it is: ν
-    sigma: Array  # σ_θ (or σ_c) = mmse·|S|²·α·h_min²
+    mmse: the conditional mean's, Proposition 1: ν·s²/(s² + ν).
+    identity: of what was received, as it is: ν.
+    sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
+    """
+
+    mmse: Float[Array, "*shape"]
+    identity: Float[Array, "*shape"]
+    sigma: Float[Array, "*shape"]
 
 
-def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
+def proposition_1(
+    noise: ArrayLike, gain: ArrayLike, variances: Numbers, threshold: ArrayLike = 1.0
+) -> Error:
     """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
 
     noise: sw2, the channel's noise variance per coordinate.
@@ -45,7 +54,7 @@ def proposition_1(noise, gain, variances, threshold=1.0) -> Error:
     return Error(mmse, received, sigma)
 
 
-def noise_after(noise, received, spread) -> Array:
+def noise_after(noise: Array, received: Array, spread: Array) -> Array:
     """σ_θ = sw2/(1 + ν/s²): what the MMSE estimate leaves of sw2. ν = `received`, s² = `spread`."""
     ratio = jnp.where(received > 0, received / spread, 0.0)
     return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))

@@ -1,13 +1,19 @@
 """The region of models that an algorithm visits, and what it meets there."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jaxota._arguments import Options
+from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
+from jaxota.channel import Channel
+from jaxota.problems import Task
 from jaxota.rounds import in_chunks, one_trial
-from jaxota.types import Array, given, part
+from jaxota.types import Absent, Info, Maybe, Plan, Scalar, State, Vector, given, part
 
 
 @part
@@ -15,28 +21,39 @@ class Region:
     """What trials met on their way, round by round: the models they broadcast, and where users
     ended up from there."""
 
-    smoothness: Array  # [] β
-    strong_convexity: Array  # [] μ
-    variance: Array  # [trial, round] the largest E‖g_i − ∇f_i‖² of any user
-    second: Array  # [trial, round] the largest E‖g_i‖²
-    own: Array  # [trial, round] mean_i ‖∇f_i‖² at the broadcast model
-    common: Array  # [trial, round] ‖∇F‖² there
-    distance: Array  # [trial, round] ‖θ̂ − θ*‖²
-    lag: Array  # [trial, round] Σ_i ‖c_i − ∇f_i(θ*)‖²
-    energy: Array  # [trial, round, user] ‖Δ_i‖²
-    control_energy: Array  # [trial, round, user] ‖c_i‖² as computed in that round, or ()
-    power: Array  # [trial, round] max_i ‖x_i‖²/P of the model block
-    heard: Array  # [trial, round] number of users
-    gap: Array  # [trial, round] F(θ̄^r) − F*, of the weighted average after that round
+    smoothness: Scalar  # β
+    strong_convexity: Scalar  # μ
+    variance: Float[Array, "trial round"]  # the largest E‖g_i − ∇f_i‖² of any user
+    second: Float[Array, "trial round"]  # the largest E‖g_i‖²
+    own: Float[Array, "trial round"]  # mean_i ‖∇f_i‖² at the broadcast model
+    common: Float[Array, "trial round"]  # ‖∇F‖² there
+    distance: Float[Array, "trial round"]  # ‖θ̂ − θ*‖²
+    lag: Float[Array, "trial round"]  # Σ_i ‖c_i − ∇f_i(θ*)‖²
+    energy: Float[Array, "trial round user"]  # ‖Δ_i‖²
+    control_energy: Maybe[
+        Float[Array, "trial round user"]
+    ]  # ‖c_i‖² as computed in that round, or ()
+    power: Float[Array, "trial round"]  # max_i ‖x_i‖²/P of the model block
+    heard: Float[Array, "trial round"]  # number of users
+    gap: Float[Array, "trial round"]  # F(θ̄^r) − F*, of the weighted average after that round
 
 
 def visit(
-    options, samples: int, key, trials, algorithm, channel, task, plan, initial, calibrated_from=()
-):
+    options: Options,
+    samples: int,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    plan: Plan | Absent,
+    initial: Float[Array, "trial d"] | Absent,
+    calibrated_from: Float[Array, "trial d"] | Absent = (),
+) -> tuple[Region, Plan | Absent]:
     """To be compiled: the region that these trials visit, and the plan they used.
 
     `samples` is the most that any user holds; a plan that is missing is measured from the models
-    `calibrated_from` [trial, d], or from those that the task draws.
+    `calibrated_from`, or from those that the task draws.
     """
     if algorithm.needs and not given(plan):
         plan = measure_plan(options, key, algorithm, task, calibrated_from)
@@ -44,7 +61,7 @@ def visit(
     reveal = functools.partial(_met, algorithm.local, problem, jnp.arange(samples))
     moments = (algorithm.moments(plan),)
 
-    def trial(t):
+    def trial(t: Int[Array, ""]) -> Any:
         start = initial[t] if given(initial) else initial
         run = key, t, (algorithm,), channel, problem, moments, start, options.rounds
         return one_trial(*run, reveal)[1][0]
@@ -53,11 +70,21 @@ def visit(
     return Region(*curvature(problem), **seen), plan
 
 
-def _met(local, problem, each, r, before, info, after) -> dict[str, Array]:
-    """What a region keeps of a round; `each` [sample] numbers the samples of the largest user."""
+def _met(
+    local: Any,
+    problem: Any,
+    each: Int[Array, "sample"],
+    r: Int[Array, ""],
+    before: State,
+    info: Info,
+    after: State,
+) -> dict[str, Any]:
+    """What a region keeps of a round; `each` numbers the samples of the largest user."""
     ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.moved), info.moved])
     gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, each, x))(ends)
-    full, lag, control_energy = gradient[0], (), ()  # [start or end, user, …] of the former
+    lag: Any = ()
+    control_energy: Any = ()
+    full = gradient[0]  # [start or end, user, …] of the former
     if local.controlled:
         users = jnp.arange(problem.users)
         at_optimum = jax.vmap(problem.full_gradient, (None, 0))(problem.optimum, users)
@@ -78,18 +105,23 @@ def _met(local, problem, each, r, before, info, after) -> dict[str, Array]:
     }
 
 
-def _gradients(problem, batch, each, models):
-    """Of each user at its model [user, d]: ∇f_i [user, d], E‖g_i − ∇f_i‖² [user].
+def _gradients(
+    problem: Any,
+    batch: int | None,
+    each: Int[Array, "sample"],
+    models: Float[Array, "user d"],
+) -> tuple[Float[Array, "user d"], Float[Array, "user"]]:
+    """Of each user at its model: ∇f_i, E‖g_i − ∇f_i‖².
 
-    `each` [sample] numbers the samples, as many as any user holds.
+    `each` numbers the samples, as many as any user holds.
     """
     users = jnp.arange(problem.users)
     full = jax.vmap(problem.full_gradient)(models, users)
     if batch is None:
         return full, jnp.zeros(problem.users)
 
-    def spread(model, user, mean):
-        def squared(s):
+    def spread(model: Vector, user: Int[Array, ""], mean: Vector) -> Scalar:
+        def squared(s: Int[Array, ""]) -> Scalar:
             return jnp.sum((problem.gradient(model, user, s[None]) - mean) ** 2)
 
         inside = each < problem.counts[user]
@@ -98,14 +130,14 @@ def _gradients(problem, batch, each, models):
     return full, jax.vmap(spread)(models, users, full)
 
 
-def curvature(problem):
-    """β and μ of AS1 [], extremes over users of their Hessians' eigenvalues at the optimum."""
+def curvature(problem: Any) -> tuple[Scalar, Scalar]:
+    """β and μ of AS1, extremes over users of their Hessians' eigenvalues at the optimum."""
     users = jnp.arange(problem.users)
     hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
     values = jnp.linalg.eigvalsh(hessians)  # [user, d]
     return values.max(), jnp.maximum(values.min(), 0.0)
 
 
-def _square(values: Array) -> Array:
+def _square(values: Float[Array, "*shape d"]) -> Float[Array, "*shape"]:
     """Squared norm along the last axis."""
     return jnp.sum(values**2, -1)

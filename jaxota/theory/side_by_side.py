@@ -1,10 +1,14 @@
 """A theorem beside the simulation of the algorithm it is of, on several data draws at once."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
 from jaxota._chunks import trials_at_once
@@ -14,29 +18,29 @@ from jaxota.tasks.least_squares import Regression
 from jaxota.theory import statements as theory
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import curvature, visit
-from jaxota.types import Array, given, part
+from jaxota.types import Numbers, Scalar, given, part
 
 
 @part
 class Beside:
     """One theorem beside its simulation: for each data draw and each R, one run at its own step."""
 
-    gap: Array  # [draw, R, trial] F(θ̄^R) − F*
+    gap: Float[Array, "draw R trial"]  # F(θ̄^R) − F*
     bound: theory.Bound  # [draw, R]
     constants: theory.Constants  # [draw, R] measured on these very runs
-    excess: Array  # [draw, R] max_r max_i E‖Δ_i‖²/(KηM)², in the proofs at most 1
-    power: Array  # [draw, R] max_r E[max_i ‖x_i‖²]/P of the model block
+    excess: Float[Array, "draw R"]  # max_r max_i E‖Δ_i‖²/(KηM)², in the proofs at most 1
+    power: Float[Array, "draw R"]  # max_r E[max_i ‖x_i‖²]/P of the model block
 
 
 def beside(
-    theorem,
-    key,
+    theorem: Callable[..., theory.Bound],
+    key: PRNGKeyArray,
     algorithm: Algorithm,
     channel: Channel,
     task: Regression,
-    rounds,
+    rounds: Numbers,
     trials: int,
-    step_size=None,
+    step_size: ArrayLike | None = None,
     calibration_trials: int = 20,
 ) -> Beside:
     """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
@@ -52,14 +56,14 @@ def beside(
     from constants measured at the largest step allowed; the bound is computed from the constants
     of the run itself.
     """
-    rounds = np.asarray(rounds)
-    longest = int(rounds.max())
+    ends = np.asarray(rounds)
+    longest = int(ends.max())
     arguments, options = _arguments.experiment(
         key, algorithm, channel, task, longest, trials, calibration_trials=calibration_trials
     )
     del arguments["plan"], arguments["initial"]
-    samples, every = int(np.max(task.counts)), jnp.asarray(rounds, "float32")
-    settings = len(task.counts) * len(rounds)
+    samples, every = int(np.max(task.counts)), jnp.asarray(ends, "float32")
+    settings = len(task.counts) * len(ends)
     chunk = trials_at_once((algorithm,), first_of(task), settings)
     options = options._replace(chunk=chunk)
     apply = _applied(theorem)
@@ -67,7 +71,7 @@ def beside(
     if step_size is None:
         start = _coarse(arguments["algorithm"], arguments["channel"], arguments["task"])
         largest = jax.vmap(lambda c: theorem(c, 1.0).largest_step)(start)
-        shape = len(task.counts), len(rounds)
+        shape = len(task.counts), len(ends)
         constants = run(step_size=jnp.broadcast_to(largest[:, None], shape))[0]
         step_size = apply(constants, every, None).step_size
     step_size = jnp.asarray(step_size, "float32")
@@ -77,7 +81,13 @@ def beside(
 
 
 def well_conditioned(
-    seed: int, draws: int, users=8, samples=25, dim=4, condition=1.5, spread=0.3
+    seed: int,
+    draws: int,
+    users: int = 8,
+    samples: int = 25,
+    dim: int = 4,
+    condition: float = 1.5,
+    spread: float = 0.3,
 ) -> Regression:
     """Least squares whose Hessians have eigenvalues from 2 to 2·condition: arrays [draw, …].
 
@@ -101,20 +111,31 @@ def well_conditioned(
 
 
 @functools.cache
-def _applied(theorem):
+def _applied(theorem: Callable[..., theory.Bound]) -> Callable[..., theory.Bound]:
     """`theorem` for [draw, R] of constants."""
     return jax.jit(jax.vmap(jax.vmap(theorem), (0, None, 0)))
 
 
 @functools.partial(jax.jit, static_argnames=("options", "samples"))
-def _runs(options, samples, key, trials, algorithm, channel, task, step_size, rounds):
+def _runs(
+    options: _arguments.Options,
+    samples: int,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Regression,
+    step_size: Float[Array, "draw R"],
+    rounds: Float[Array, "R"],
+) -> tuple[theory.Constants, Float[Array, "draw R trial"], Array, Array]:
     """For each data draw and R: constants, gaps [trial], energy and power ratios, one program.
 
     Runs go on for the largest R, and are read at their own.
     """
 
-    def one(task, step_size, stop):
-        local = algorithm.local.replace(step_size=step_size)
+    def one(task: Regression, step_size: Scalar, stop: Scalar) -> Any:
+        rule: Any = algorithm.local  # one that has a step size
+        local = rule.replace(step_size=step_size)
         mine = algorithm.replace(local=local)
         zeros = jnp.zeros((len(trials), task.dim), "float32")
         run = key, trials, mine, channel, task, (), zeros
@@ -132,17 +153,17 @@ def _runs(options, samples, key, trials, algorithm, channel, task, step_size, ro
 
 
 @jax.jit
-def _coarse(algorithm, channel, task) -> theory.Constants:
+def _coarse(algorithm: Algorithm, channel: Channel, task: Regression) -> theory.Constants:
     """Constants [draw] that limit the step: β, μ, N, S and K; B² is 1, the others stand idle."""
 
-    def one(task):
+    def one(task: Regression) -> theory.Constants:
         smoothness, strong_convexity = curvature(task.problem(0))
         one, users = jnp.float32(1.0), jnp.float32(task.users)
         chosen = channel.participants
         return theory.Constants(
             smoothness,
             strong_convexity,
-            *[one] * 8,
+            *(one, one, one, one, one, one, one, one),
             users=users,
             steps=jnp.float32(algorithm.local.steps),
             dim=jnp.float32(task.dim),
@@ -152,6 +173,6 @@ def _coarse(algorithm, channel, task) -> theory.Constants:
     return jax.vmap(one)(task)
 
 
-def first_of(task) -> Regression:
+def first_of(task: Regression) -> Regression:
     """The first data draw of a task with a leading axis [draw]."""
     return jax.tree.map(lambda x: x[0], task)

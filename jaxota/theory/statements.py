@@ -19,73 +19,27 @@ error is σ_θ/(N²α). The d coordinates are counted by the factor d of the bou
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxota import _validate
 from jaxota.errors import InputError
+from jaxota.theory.bound import TERMS as TERMS
+from jaxota.theory.bound import Bound as Bound
+from jaxota.theory.bound import Flags, Values
 from jaxota.theory.constants import Constants as Constants
-from jaxota.types import Array, given, part
-
-
-@part
-class Bound:
-    """A theorem's right-hand side for R rounds, term by term, and whether it applies."""
-
-    initial_distance: Array  # what remains of ‖θ^0 − θ*‖²
-    gradient_variance: Array  # minibatches, σ²
-    model_noise: Array  # the model block's channel noise, σ_θ
-    control_noise: Array  # the control block's, σ_c; 0 for Theorem 1
-    dissimilarity: Array  # users' gradients differ, G²; 0 for Theorems 2 and 3
-    rounds: Array  # R
-    step_size: Array  # η, the proofs' choice for this R, or the one that was asked about
-    largest_step: Array  # η must not exceed it
-    least_rounds: Array  # R must not fall below it
-    logarithm: Array  # log max{1, μ²R·d_0/c}, the factor of the noise terms
-    kept: Array  # whether no term that is not 0 was dropped by a logarithm of 0
-    same_step: Array  # whether the constants were measured at this η; made by hand, True
-    long_enough: Array  # whether they were measured over about so many rounds; made by hand, True
-
-    @property
-    def terms(self) -> dict[str, Array]:
-        """Each by its name."""
-        return {name: getattr(self, name) for name in TERMS}
-
-    @property
-    def total(self) -> Array:
-        return sum(self.terms.values())
-
-    @property
-    def conditions(self) -> dict[str, Array]:
-        """Which conditions hold. The theorem's own are the first two; see the module for the third;
-        the last two say whether the constants can be those of the run that the bound is asked for.
-
-        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it drops no term;
-        measured_step_size: the constants' η is this one within 1 %; measured_rounds: R is at most
-        twice the constants' own. Both hold of constants made by hand, which know neither.
-        """
-        return {
-            "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
-            "rounds": self.rounds >= self.least_rounds,
-            "logarithm": self.kept,
-            "measured_step_size": self.same_step,
-            "measured_rounds": self.long_enough,
-        }
-
-    @property
-    def applies(self) -> Array:
-        """Whether all conditions hold."""
-        return functools.reduce(operator.and_, self.conditions.values())
-
+from jaxota.types import Numbers, Vector, given
 
 _SAME = 0.01  # relative difference of step sizes that count as one
 _LONGER = 2.0  # how many times as many rounds the bound may be asked for as were measured
-TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise", "dissimilarity")
 
 
-def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
+def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of BAAF; eq. Th1.
 
     constants: of `measure`, or made by hand.
@@ -119,7 +73,7 @@ def theorem_1(constants: Constants, rounds, step_size=None) -> Bound:
     )
 
 
-def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
+def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
 
     constants, rounds, step_size: as of `theorem_1`.
@@ -138,7 +92,7 @@ def theorem_2(constants: Constants, rounds, step_size=None) -> Bound:
     return _accelerated(c, r, 2.0, terms, c.initial_distance, reach, 1.0 / reach, step_size)
 
 
-def theorem_3(constants: Constants, rounds, step_size=None) -> Bound:
+def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
 
     constants, rounds, step_size: as of `theorem_1`.
@@ -155,7 +109,9 @@ def theorem_3(constants: Constants, rounds, step_size=None) -> Bound:
     return _accelerated(c, r, 1.0, terms, start, reach, 2.0 / reach, step_size)
 
 
-def step_size(constants: Constants, rounds, theorem=theorem_1) -> Array:
+def step_size(
+    constants: Constants, rounds: Numbers, theorem: Callable[..., Bound] = theorem_1
+) -> Values:
     """η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
     constants, rounds: as of `theorem_1`.
@@ -168,33 +124,35 @@ def step_size(constants: Constants, rounds, theorem=theorem_1) -> Array:
     return theorem(constants, rounds).step_size
 
 
-def weights(contraction, rounds: int) -> Array:
-    """w_r/Σw for r = 1 … R+1 [R + 1], w_r = (1 − contraction/2)^{1−r}; eq. final_output.
+def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
+    """w_r/Σw for r = 1 … R+1, w_r = (1 − contraction/2)^{1−r}; eq. final_output.
 
     contraction: μ·Kη, μ times the reach of K steps.
     rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
-    contraction = _number("contraction", contraction, 0.0)
+    shrinking = _number("contraction", contraction, 0.0)
     age = jnp.arange(rounds, -1, -1, dtype="float32")
-    shrink = jnp.log1p(-jnp.minimum(contraction / 2.0, 1.0))
+    shrink = jnp.log1p(-jnp.minimum(shrinking / 2.0, 1.0))
     powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
     return powers / powers.sum()
 
 
-def weighted_average(models, contraction) -> Array:
-    """θ̄^R [d]; eq. final_output.
+def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
+    """θ̄^R; eq. final_output.
 
     models: [R + 1, d] θ^0 … θ^R.
     contraction: μ·Kη.
     """
-    models = jnp.asarray(models, "float32")
-    if models.ndim != 2 or len(models) < 2:
-        raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(models.shape)}")
-    return jnp.einsum("r,rd->d", weights(contraction, len(models) - 1), models, precision="highest")
+    rows = jnp.asarray(models, "float32")
+    if rows.ndim != 2 or len(rows) < 2:
+        raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(rows.shape)}")
+    return jnp.einsum("r,rd->d", weights(contraction, len(rows) - 1), rows, precision="highest")
 
 
-def _controlled(c: Constants, heard, threshold, control_threshold):
+def _controlled(
+    c: Constants, heard: Array, threshold: Array | float, control_threshold: Array | float
+) -> tuple[Array, Array, Array]:
     """Gradient variance, model noise, control noise: the three terms of c_3 and c_4."""
     variance = c.gradient_variance * (1.0 + heard) / (c.steps * heard)
     shared = c.dim * c.gradient_bound / (c.steps * heard**2)
@@ -203,10 +161,19 @@ def _controlled(c: Constants, heard, threshold, control_threshold):
     return variance, model, control / (control_threshold**2 * c.control_power)
 
 
-def _accelerated(c, r, leading, terms, start, reach, least, step_size) -> Bound:
+def _accelerated(
+    c: Constants,
+    r: Values,
+    leading: float,
+    terms: tuple[Array, Array, Array],
+    start: Array,
+    reach: Array,
+    least: Array,
+    step_size: Numbers | None,
+) -> Bound:
     """What Theorems 2 and 3 share: `leading`·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2))."""
-    mu = c.strong_convexity
-    log = _log(mu**2 * r * start, sum(terms))
+    mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
+    log = _log(mu**2 * r * start, total)
     variance, model, control = (leading * term / (mu * r) * log for term in terms)
     return Bound(
         initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
@@ -215,17 +182,19 @@ def _accelerated(c, r, leading, terms, start, reach, least, step_size) -> Bound:
         control_noise=control,
         dissimilarity=jnp.zeros_like(log),
         logarithm=log,
-        kept=(sum(terms) == 0) | (log > 0),
-        **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, sum(terms)), step_size),
+        kept=(total == 0) | (log > 0),
+        **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, total), step_size),
     )
 
 
-def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
+def _conditions(
+    c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
+) -> dict[str, Any]:
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
     asked = chosen / c.steps if step_size is None else _number("step_size", step_size, 0.0)
     like = jnp.zeros_like(chosen)
 
-    def known(value, holds):
+    def known(value: Any, holds: Callable[[Array], Array]) -> Flags:
         return (holds(value) if given(value) else True) & (like == 0)
 
     return {
@@ -238,17 +207,17 @@ def _conditions(c: Constants, r, reach, least, ratio, step_size) -> dict:
     }
 
 
-def _ratio(top, bottom) -> Array:
+def _ratio(top: Array, bottom: Array) -> Array:
     """top/bottom, infinite where bottom is 0."""
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1.0), jnp.inf)
 
 
-def _log(top, bottom) -> Array:
+def _log(top: Array, bottom: Array) -> Array:
     """log max{1, top/bottom}, finite where bottom is 0: there it multiplies 0."""
     return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
 
 
-def _checked(constants: Constants, rounds):
+def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
     if not isinstance(constants, Constants):
         raise InputError(
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
@@ -264,7 +233,7 @@ def _checked(constants: Constants, rounds):
     return constants, _number("rounds", rounds, 1.0)
 
 
-def _number(name: str, value, at_least: float) -> Array:
+def _number(name: str, value: Any, at_least: float) -> Values:
     """`value` as an array of numbers, none below `at_least`."""
     try:
         array = jnp.asarray(value, "float32")

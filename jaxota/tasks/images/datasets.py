@@ -1,6 +1,10 @@
 """Classification of known images, dealt out to users by a partition."""
 
+from typing import Any
+
+import flax.linen as nn
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from jaxota import _validate
 from jaxota.errors import InputError
@@ -10,22 +14,25 @@ from jaxota.tasks.images import storage
 from jaxota.tasks.labelled import classification
 from jaxota.tasks.models import SoftmaxRegression
 from jaxota.tasks.partitions import Partition, iid
+from jaxota.types import Numbers, Path
 
 
 def mnist(
-    key,
+    key: PRNGKeyArray,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
-    data_dir=None,
-    init_scale=0.0,
-    module=None,
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: nn.Module | None = None,
 ) -> Empirical:
     """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
 
     key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
         images.
+    users: N.
     samples: each user's, or their mean where the partition makes users of unequal size.
+    partition: who holds which, one such as `jo.tasks.iid()`.
     data_dir: a folder in which tensorflow-datasets prepared the data, or that holds the published
         files; by default the one that JAXOTA_DATA names, or tfds's own. Otherwise they are fetched.
     init_scale: N(0, init_scale²) is added to the module's own initial parameters (0 by default).
@@ -37,32 +44,37 @@ def mnist(
 
 
 def fashion_mnist(
-    key,
+    key: PRNGKeyArray,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
-    data_dir=None,
-    init_scale=0.0,
-    module=None,
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: nn.Module | None = None,
 ) -> Empirical:
-    """Articles of clothing, in all else like `mnist`, its file names included."""
+    """Articles of clothing, in all else like `mnist`, its file names included.
+
+    The arguments are those of `mnist`.
+    """
     splits = storage.load("fashion_mnist", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def emnist(
-    key,
+    key: PRNGKeyArray,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
-    data_dir=None,
-    init_scale=0.0,
-    module=None,
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: nn.Module | None = None,
     config: str = "balanced",
 ) -> Empirical:
     """Handwritten letters and digits, transposed as published, else like `mnist`.
 
     config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
+
+    The other arguments are those of `mnist`.
     """
     known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
     if config not in known:
@@ -72,28 +84,34 @@ def emnist(
 
 
 def cifar10(
-    key,
+    key: PRNGKeyArray,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
-    data_dir=None,
-    init_scale=0.0,
-    module=None,
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: nn.Module | None = None,
 ) -> Empirical:
-    """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`."""
+    """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`.
+
+    The arguments are those of `mnist`.
+    """
     splits = storage.load("cifar10", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def digits(
-    key,
+    key: PRNGKeyArray,
     users: int = 10,
     samples: int = 140,
     partition: Partition = iid(),
-    init_scale=0.0,
-    module=None,
+    init_scale: Numbers = 0.0,
+    module: nn.Module | None = None,
 ) -> Empirical:
-    """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359)."""
+    """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359).
+
+    The arguments are those of `mnist`.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -105,7 +123,15 @@ def digits(
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
-def _task(key, splits, users, samples, partition, init_scale, module) -> Empirical:
+def _task(
+    key: PRNGKeyArray,
+    splits: Any,
+    users: int,
+    samples: int,
+    partition: Partition,
+    init_scale: Numbers,
+    module: nn.Module | None,
+) -> Empirical:
     train, test = splits
     if not callable(partition) or partition in vars(partitions).values():
         raise InputError(

@@ -2,9 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from jaxtyping import PRNGKeyArray
 
 from jaxota.errors import InputError
+from jaxota.tasks.empirical_risk import Empirical
 from jaxota.tasks.images import datasets
 from jaxota.tasks.partitions import Partition, iid
 
@@ -13,7 +16,7 @@ class Dataset(NamedTuple):
     """A set of images."""
 
     title: str
-    task: Callable  # a function of datasets
+    task: Callable[..., Empirical]  # a function of datasets
     classes: int = 10
     files: bool = True  # whether it is read from files, which a folder may hold
 
@@ -32,7 +35,7 @@ class Images:
     """A task of classifying images, dealt out to ten users."""
 
     dataset: str
-    module: Callable  # number of classes → flax module
+    module: Callable[[int], Any]  # number of classes → flax module
     partition: Partition = iid()
     init_scale: float = 0.0
     data_dir: str | None = None
@@ -42,9 +45,9 @@ class Images:
         scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
         return self._known.title + scale
 
-    def __call__(self, key):
+    def __call__(self, key: PRNGKeyArray) -> Empirical:
         known = self._known
-        options = {"partition": self.partition, "init_scale": self.init_scale}
+        options: dict[str, Any] = {"partition": self.partition, "init_scale": self.init_scale}
         if known.files:
             options["data_dir"] = self.data_dir
         elif self.data_dir is not None:

@@ -8,13 +8,16 @@ import math
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxota.errors import InputError
 
-_MNIST_FILES = {
+Contents = list[tuple[str, bytes]]  # files by their names
+_MNIST_FILES: dict[str, tuple[str, ...]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
@@ -38,9 +41,9 @@ def names(dataset: str, config: str = "") -> dict[str, tuple[str, ...]]:
     return _MNIST_FILES
 
 
-def find(folder, dataset: str, config: str = "") -> dict[str, bytes] | None:
-    """The dataset's files in `folder`, by name; None if there is none of them."""
-    folder, wanted = Path(folder), sum(names(dataset, config).values(), ())
+def find(place: str | Path, dataset: str, config: str = "") -> dict[str, bytes] | None:
+    """The dataset's files in a folder, by name; None if there is none of them."""
+    folder, wanted = Path(place), sum(names(dataset, config).values(), ())
     found = {}
     for name in wanted:
         for path in (folder / name, folder / f"{name}.gz", *_unpacked(folder, dataset, name)):
@@ -72,7 +75,7 @@ def _unpacked(folder: Path, dataset: str, name: str) -> list[Path]:
     return [folder / "gzip" / f"{name}.gz"] if dataset == "emnist" else []
 
 
-def _packed(folder: Path, dataset: str, wanted) -> dict[str, bytes] | None:
+def _packed(folder: Path, dataset: str, wanted: Iterable[str]) -> dict[str, bytes] | None:
     """The files inside the published archive in `folder`, if it is there."""
     archive = {"cifar10": "cifar-10-binary.tar.gz", "emnist": "gzip.zip"}.get(dataset)
     if archive is None or not (folder / archive).is_file():
@@ -81,10 +84,11 @@ def _packed(folder: Path, dataset: str, wanted) -> dict[str, bytes] | None:
         if archive.endswith(".zip"):
             with zipfile.ZipFile(folder / archive) as packed:
                 return {name: packed.read(f"gzip/{name}.gz") for name in wanted}
-        with tarfile.open(folder / archive) as packed:
-            return {
-                name: packed.extractfile(f"cifar-10-batches-bin/{name}").read() for name in wanted
+        with tarfile.open(folder / archive) as tape:
+            members: dict[str, Any] = {
+                name: tape.extractfile(f"cifar-10-batches-bin/{name}") for name in wanted
             }
+            return {name: member.read() for name, member in members.items()}
     except (KeyError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise InputError(f"data_dir: {folder / archive} is damaged ({error})") from None
 
@@ -112,9 +116,9 @@ def _idx(name: str, content: bytes, axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _idx_pair(contents) -> tuple[np.ndarray, np.ndarray]:
-    (images_name, images), (labels_name, labels) = contents
-    images, labels = _idx(images_name, images, 3), _idx(labels_name, labels, 1)
+def _idx_pair(contents: Contents) -> tuple[np.ndarray, np.ndarray]:
+    (images_name, first), (labels_name, second) = contents
+    images, labels = _idx(images_name, first, 3), _idx(labels_name, second, 1)
     if len(images) != len(labels) or images.shape[1:] != (28, 28) or not len(labels):
         raise InputError(
             f"data_dir: {images_name} must hold images of 28 × 28, and as many as {labels_name} "
@@ -123,7 +127,7 @@ def _idx_pair(contents) -> tuple[np.ndarray, np.ndarray]:
     return images[..., None], labels
 
 
-def _cifar(contents) -> tuple[np.ndarray, np.ndarray]:
+def _cifar(contents: Contents) -> tuple[np.ndarray, np.ndarray]:
     """Records of one label and 3 × 32 × 32 pixels."""
     record = 1 + 3 * 32 * 32
     for name, content in contents:

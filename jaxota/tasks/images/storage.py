@@ -14,10 +14,13 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
+from jaxtyping import Float, Int, UInt8
 
 from jaxota import _validate
 from jaxota.errors import InputError
@@ -31,11 +34,13 @@ PATIENCE = 5.0  # seconds that a server has to answer
 class Split:
     """One part of a dataset; images are decoded when they are asked for."""
 
-    labels: np.ndarray  # [sample]
-    pixels: np.ndarray | list[bytes]  # [sample, height, width, channel], or a PNG each
+    labels: Int[np.ndarray, "sample"]
+    pixels: UInt8[np.ndarray, "sample height width channel"] | list[bytes]  # or a PNG each
 
-    def images(self, indices) -> np.ndarray:
-        """Pixels between 0 and 1 [..., height, width, channel] of the samples `indices` [...]."""
+    def images(
+        self, indices: Int[np.ndarray, "*shape"]
+    ) -> Float[np.ndarray, "*shape height width channel"]:
+        """Pixels between 0 and 1 of the samples `indices`."""
         indices = np.asarray(indices)
         if not isinstance(self.pixels, list):
             return self.pixels[indices] / np.float32(255)
@@ -48,7 +53,7 @@ class Split:
         return images.reshape(*indices.shape, *images.shape[1:]) / np.float32(255)
 
 
-def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
+def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, Split]:
     """The training and test samples of a dataset that tfds knows by this name."""
     try:
         import PIL  # noqa: F401
@@ -57,25 +62,26 @@ def load(dataset: str, config: str = "", data_dir=None) -> tuple[Split, Split]:
         raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
     folder, cache = _folder(data_dir), _cache()
     home = cache / "-".join(filter(None, (dataset, config, "published")))
-    place = _prepared(folder, dataset, config)
+    place, files = _prepared(folder, dataset, config), dict[str, bytes]()
     if place is None:
-        files = published.find(folder, dataset, config)
-        if files is None:
-            place = _prepared(home, dataset, config)
-            files = place or _fetched(tfds, folder, cache, dataset, config)
-        else:
+        files = published.find(folder, dataset, config) or {}
+        if files:
             _refuse_others(tfds, folder, dataset, files)
             home = cache / "-".join(filter(None, (dataset, config, _fingerprint(files))))
+        else:
+            place = _prepared(home, dataset, config)
+            files = {} if place else _fetched(tfds, folder, cache, dataset, config)
     if place is None:
         splits = published.parse(dataset, config, files)
         if importlib.util.find_spec("array_record") is None:  # there are systems without it
-            return tuple(Split(labels, images) for images, labels in splits.values())
+            train, test = (Split(labels, images) for images, labels in splits.values())
+            return train, test
         place = _prepared(home, dataset, config)
         place = place or _prepare(tfds, home, dataset, config, splits)
     return _read(place, (place / "dataset_info.json").stat().st_mtime_ns)
 
 
-def _folder(data_dir) -> Path:
+def _folder(data_dir: Any) -> Path:
     """Where to look: the folder that was named, or tfds's own."""
     named = data_dir or os.environ.get(DATA)
     if not named:
@@ -114,7 +120,7 @@ def _fingerprint(files: dict[str, bytes]) -> str:
     return content.hexdigest()[:16]
 
 
-def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) -> None:
+def _refuse_others(tfds: Any, folder: Path, dataset: str, files: dict[str, bytes]) -> None:
     """Fashion-MNIST's files have the names of MNIST's: tfds's checksums tell them apart."""
     held = {hashlib.sha256(content).hexdigest() for content in files.values()}
     for other in {"mnist", "fashion_mnist"} - {dataset}:
@@ -122,7 +128,7 @@ def _refuse_others(tfds, folder: Path, dataset: str, files: dict[str, bytes]) ->
             raise InputError(f"data_dir: {folder} holds {other}, not {dataset}")
 
 
-def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tuple]) -> Path:
+def _prepare(tfds: Any, place: Path, dataset: str, config: str, splits: dict[str, Any]) -> Path:
     """Let tfds write the published arrays to `place`, whole or not at all."""
     with _unwritable(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +160,7 @@ def _prepare(tfds, place: Path, dataset: str, config: str, splits: dict[str, tup
 
 
 @contextlib.contextmanager
-def _unwritable(folder: Path):
+def _unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -164,16 +170,16 @@ def _unwritable(folder: Path):
         ) from None
 
 
-def _builder(tfds, dataset: str, splits: dict[str, tuple]):
+def _builder(tfds: Any, dataset: str, splits: dict[str, Any]) -> Any:
     """tfds's own builder of the dataset, handed the arrays of the published files."""
     from tensorflow_datasets.core import registered
 
     stock = tfds.builder_cls(dataset)
 
-    def split_generators(self, manager):
+    def split_generators(self: Any, manager: Any) -> dict[str, Any]:
         return {split: self._generate_examples(split, *arrays) for split, arrays in splits.items()}
 
-    def generate_examples(self, split, images, labels):
+    def generate_examples(self: Any, split: str, images: Any, labels: Any) -> Iterator[Any]:
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             record = {"image": _png(image), "label": int(label)}
             yield number, record | ({"id": f"{split}_{number:05d}"} if dataset == "cifar10" else {})
@@ -195,7 +201,7 @@ def _png(image: np.ndarray) -> io.BytesIO:
     return file
 
 
-def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict[str, bytes]:
+def _fetched(tfds: Any, folder: Path, cache: Path, dataset: str, config: str) -> dict[str, bytes]:
     """The published files from the internet, checksums verified by tfds."""
     urls = tfds.builder_cls(dataset).url_infos
     first = next(iter(urls))
@@ -223,16 +229,16 @@ def _fetched(tfds, folder: Path, cache: Path, dataset: str, config: str) -> dict
     with tempfile.TemporaryDirectory() as copies:
         for name, path in paths.items():
             shutil.copy(path, Path(copies) / name)
-        return published.find(copies, dataset, config)
+        return published.find(copies, dataset, config) or {}
 
 
 def _answers(url: str) -> bool:
     """Whether a server serves, within seconds: tfds itself would try for minutes."""
     import requests
 
-    answers = []
+    answers: list[bool] = []
 
-    def ask():
+    def ask() -> None:
         with contextlib.suppress(requests.RequestException):
             answers.append(requests.head(url, timeout=PATIENCE).status_code < 500)
 
@@ -262,7 +268,7 @@ def _read(place: Path, stamp: int) -> tuple[Split, Split]:
         ) from None
 
 
-def _read_split(tfds, builder, split: str) -> Split:
+def _read_split(tfds: Any, builder: Any, split: str) -> Split:
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
         whole = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
         return Split(np.asarray(whole["label"]), np.asarray(whole["image"]))

@@ -1,0 +1,169 @@
+"""What users see: every public name resolves, and is documented to its last argument.
+
+mypy reads this file too: what is annotated here must pass, as it would in a user's own program.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxota as jo
+from jaxota import _validate, stages
+from jaxota.channel import Ideal
+from jaxota.fading import Nakagami, Rayleigh, Rician, Still
+
+NAMESPACES = {"jo": jo, "tasks": jo.tasks, "theory": jo.theory, "stats": jo.stats}
+NAMESPACES |= {"plots": jo.plots, "stages": jo.stages}
+# Packages that show what their modules define; the other three are modules themselves.
+REEXPORTS = {(name, "jaxota") for name in ("jaxota", "jaxota.tasks", "jaxota.theory")}
+STUB = Path(jo.__file__).with_suffix(".pyi").read_text()
+
+
+def public():
+    """Every public function and class by its name, those of the package's own modules."""
+    found = {}
+    for place, module in NAMESPACES.items():
+        for name in dir(module):
+            value = getattr(module, name)
+            home = getattr(value, "__module__", "")
+            mine = home == module.__name__ or (module.__name__, home[:6]) in REEXPORTS
+            if not name.startswith("_") and callable(value) and mine:
+                found[f"{place}.{name}"] = value
+    return found
+
+
+PUBLIC = public()
+
+
+def arguments(value) -> list[str]:
+    """What one may give: parameters of a function, fields of a class that has them."""
+    if not inspect.isclass(value):
+        return list(inspect.signature(value).parameters)
+    if not dataclasses.is_dataclass(value):
+        return []
+    return [f.name for f in dataclasses.fields(value) if f.name not in ("parent", "name")]
+
+
+def explained(value) -> set[str]:
+    """What a docstring explains: `name: …` or `name, other: …` at the beginning of a line of its
+    own, and, where it says that arguments are those of another, what that one explains."""
+    text = inspect.getdoc(value) or ""
+    names = {n for line in re.findall(r"^([a-z_0-9, ]+): \S", text, re.M) for n in line.split(", ")}
+    for sentence in re.findall(r"those of (`\w+`(?:(?:,| and| and of) `\w+`)*)", text):
+        for other in re.findall(r"`(\w+)`", sentence):
+            place = sys.modules[value.__module__]
+            names |= explained(getattr(place, other, None) or getattr(jo, other))
+    for group, other in re.findall(r"^([a-z_, ]+): as of `(\w+)`", text, re.M):
+        assert set(group.split(", ")) <= explained(getattr(sys.modules[value.__module__], other))
+    return names
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_argument_is_explained(name):
+    value = PUBLIC[name]
+    assert inspect.getdoc(value)
+    missing = set(arguments(value)) - explained(value)
+    assert not missing, f"{name} does not explain {sorted(missing)}"
+
+
+def test_what_is_explained_is_read_as_it_stands():
+    def one(x, y):
+        """Words.
+
+        x: a number, as in y: never.
+        """
+
+    assert explained(one) == {"x"}
+    assert explained(jo.cobaaf) >= {"step_size", "batch", "warm_start", "precode", "server"}
+
+
+def test_every_public_name_resolves():
+    names = re.findall(r"import \w+ as (\w+)", STUB)
+    assert len(names) > 40 and set(names) == set(vars(jo)["__all__"])
+    for name in names:
+        assert getattr(jo, name) is not None
+
+
+def test_functions_do_not_hide_modules():
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("jaxota.simulate")
+    for found in pkgutil.walk_packages(jo.__path__, "jaxota."):
+        if found.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(found.name)
+        parent, name = found.name.rsplit(".", 1)
+        assert getattr(sys.modules[parent], name) is module, found.name
+
+
+@pytest.mark.parametrize("function", [jo.simulate, jo.sweep, jo.calibrate, jo.theory.measure])
+def test_options_are_named(function):
+    parameters = list(inspect.signature(function).parameters.values())
+    trials = [p.name for p in parameters].index("trials")
+    assert parameters[trials + 1 :]
+    assert all(p.kind is p.KEYWORD_ONLY for p in parameters[trials + 1 :])
+
+
+def test_the_package_is_typed():
+    assert (Path(jo.__file__).parent / "py.typed").is_file()
+
+
+LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.Controlled(np.float32(0.1), 1)]
+COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed()]
+PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
+FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
+LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
+ANSWERS: list[stages.Answer] = [jo.Inversion()]
+NOISE: list[stages.Noise] = [jo.Gaussian()]
+CARRIERS: list[stages.Carrier] = [jo.Channel(), Ideal()]
+MEDIUMS: list[stages.Medium] = [jo.Air(), jo.Wired()]
+ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
+ESTIMATORS += [jo.PooledMMSE(), jo.JamesStein()]
+SERVERS: list[stages.Server] = [jo.Adopt(), jo.Optimizer(optax.sgd(1.0))]
+TASKS: list[stages.Task] = [
+    jo.tasks.synthetic_regression(jax.random.key(0)),
+    jo.tasks.regression(np.ones((2, 5, 3)), [np.ones(5), np.ones(5)]),
+    jo.tasks.empirical(lambda key: jnp.zeros(2), lambda p, x: x @ p, np.ones((2, 5, 2))),
+]
+PROBLEMS: list[stages.Problem] = [task.problem(0) for task in TASKS]
+SHIPPED: list[tuple[type, Sequence[object]]] = [
+    *((stages.LocalRule, LOCAL), (stages.Compressor, COMPRESSORS), (stages.Precoder, PRECODERS)),
+    *((stages.Fades, FADING), (stages.Law, LAWS), (stages.Answer, ANSWERS), (stages.Noise, NOISE)),
+    *((stages.Medium, MEDIUMS), (stages.Estimator, ESTIMATORS), (stages.Server, SERVERS)),
+    *((stages.Carrier, CARRIERS), (stages.Task, TASKS), (stages.Problem, PROBLEMS)),
+]
+
+
+@pytest.mark.parametrize("protocol, parts", SHIPPED, ids=lambda x: getattr(x, "__name__", ""))
+def test_shipped_parts_offer_what_their_stage_asks(protocol, parts):
+    members = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
+    for part in parts:
+        _validate.offers("part", part, protocol, "")
+        for name in members:
+            with pytest.raises(jo.InputError, match=f"which lacks.*{name}"):
+                _validate.offers("part", object(), protocol, "")
+
+
+def test_parts_are_replaced_as_checkers_know():
+    channel: jo.Channel = jo.Channel().replace(snr_db=3.0)
+    plan: jo.Plan = jo.Plan(np.ones(2), np.ones((2, 3)), np.ones((2, 3))).replace(model_var=1.0)
+    algorithm: jo.Algorithm = jo.cotaf([0.1, 0.2], 1).replace(precode=jo.Online())
+    assert channel.snr_db == 3.0 and plan.model_var == 1.0
+    assert isinstance(algorithm.precode, jo.Online)
+
+
+def test_protocols_name_their_members():
+    """`_validate.offers` reads them: of a member that is only annotated it would not know."""
+    for name, protocol in vars(stages).items():
+        if getattr(protocol, "_is_protocol", False) and protocol.__module__.startswith("jaxota"):
+            assert not vars(protocol).get("__annotations__"), name
