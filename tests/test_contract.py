@@ -39,9 +39,7 @@ CHANNELS = {
 ROUNDS, TRIALS = 3, 2
 # Every algorithm over the two channels with most parts, every channel with the two algorithms.
 RICH = ("cobaaf", "cobaaf, other parts")
-MATRIX = {
-    name: tuple(ALGORITHMS) if name in ("noisy", "rayleigh") else RICH for name in CHANNELS
-}
+MATRIX = {name: tuple(ALGORITHMS) if name in ("noisy", "rayleigh") else RICH for name in CHANNELS}
 
 
 def _program(channel, task, names):

@@ -4,7 +4,6 @@ import functools
 import importlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
