@@ -115,9 +115,7 @@ def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fading", "csi"])
-def test_experiments_with_several_settings(
-    name, tmp_path, capsys, monkeypatch, few_calibrations
-):
+def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, few_calibrations):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
     settings = list(figures.EXPERIMENTS[name].channels)
