@@ -260,6 +260,7 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
 )
 def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAXOTA_CACHE", "off")  # else it is kept by this process, for all tests
     assert cli.main(options) == 2
     printed, errors = capsys.readouterr()
     assert printed == "" and words in errors
