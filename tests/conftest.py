@@ -1,5 +1,6 @@
 """Tests run stricter than users do: ranks never promote silently, warnings are errors."""
 
+import gc
 import importlib.metadata
 import os
 
@@ -28,6 +29,27 @@ import reference
 import jaxota as jo
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Tracing makes many objects, and looking through all older ones for garbage is a tenth of the time.
+gc.freeze()
+gc.set_threshold(100_000, 20, 20)
+
+# The files that take longest, in the order in which workers start with them.
+LONGEST = ("cli", "contract", "fading", "readme", "theory", "bounds", "extend", "datasets",
+           "notebooks", "labelled", "algorithms", "simulation", "twin", "sweeping")  # fmt: skip
+
+
+def pytest_configure(config):
+    config.option.loadscopereorder = False  # the order below, not that of xdist
+
+
+def pytest_collection_modifyitems(items):
+    """With --dist loadgroup a file stays with one worker, where its tests share programs."""
+    names = [f"test_{name}" for name in LONGEST]
+    items.sort(key=lambda i: names.index(i.path.stem) if i.path.stem in names else len(names))
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
 
 USERS, SAMPLES, DIM = 4, 15, 6
 

@@ -1,7 +1,10 @@
 """The command, as a person runs it."""
 
+import contextlib
 import csv
 import dataclasses
+import functools
+import io
 import math
 import os
 import signal
@@ -15,7 +18,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import _chunks, cli
+from jaxota import _arguments, _chunks, cli
 from jaxota.experiments import bounds, figures, rates, runner
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -33,9 +36,29 @@ def small(monkeypatch, tmp_path):
     return run
 
 
-def test_run_prints_a_table_and_writes_three_files(small, capsys):
-    assert small() == 0
-    printed, errors = capsys.readouterr()
+@pytest.fixture
+def few_calibrations(monkeypatch):
+    """Plans of 5 runs, where an experiment would take 100 and the test asks for no plan."""
+    fewer = functools.partial(_arguments.experiment, calibration_trials=5)
+    monkeypatch.setattr(_arguments, "experiment", fewer)
+
+
+@pytest.fixture(scope="module")
+def fig1(tmp_path_factory):
+    """The folder that a small fig1 wrote, and what it printed to both streams."""
+    out, printed, errors = tmp_path_factory.mktemp("fig1") / "out", io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(errors),
+    ):
+        patch.setenv("JAXOTA_CACHE", "off")
+        assert cli.main([*SMALL, "--out", str(out)]) == 0
+    return out, printed.getvalue(), errors.getvalue()
+
+
+def test_run_prints_a_table_and_writes_three_files(fig1):
+    out, printed, errors = fig1
     assert errors == ""  # no progress where there is no terminal
     for words in (
         "noisy FedAvg", "COTAF", "BAAF", "COBAAF", "SCAFFOLD", "final gap", "power ratio",
@@ -43,15 +66,15 @@ def test_run_prints_a_table_and_writes_three_files(small, capsys):
     ):  # fmt: skip
         assert words in printed
     for ending in ("png", "csv", "nc"):
-        assert f"wrote {small.out / 'fig1'}.{ending}" in printed
-    assert sorted(os.listdir(small.out)) == ["fig1.csv", "fig1.nc", "fig1.png"]
+        assert f"wrote {out / 'fig1'}.{ending}" in printed
+    assert sorted(os.listdir(out)) == ["fig1.csv", "fig1.nc", "fig1.png"]
 
-    with open(small.out / "fig1.csv", encoding="utf-8") as stream:
+    with open(out / "fig1.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == [
         "algorithm", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"
     ]  # fmt: skip
-    data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+    data = xarray.load_dataset(out / "fig1.nc", engine="h5netcdf")
     assert data.gap.dims == ("algorithm", "trial", "evaluation")
     assert data.attrs["snr_per"] == "vector" and data.attrs["seed"] == 0
     for row in rows:
@@ -83,9 +106,8 @@ def test_numbers_are_those_of_simulate(small):
         np.testing.assert_allclose(data.gap.sel(algorithm=label), alone.gap, rtol=1e-3)
 
 
-def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
-    small()
-    whole = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
+def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
+    whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
     monkeypatch.setattr(_chunks, "IN_FLIGHT", 3 * 20)
     small()
     pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
@@ -93,7 +115,7 @@ def test_trials_in_pieces_are_the_same_trials(small, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fading", "csi"])
-def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch):
+def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, few_calibrations):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
     settings = list(figures.EXPERIMENTS[name].channels)
@@ -112,7 +134,7 @@ def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fig4", "fig5", "cnn"])
-def test_experiments_on_images(name, tmp_path, capsys, monkeypatch):
+def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrations):
     """On the digits that need no download: accuracy and loss, scored every few rounds."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     rounds = 2 if name == "cnn" else 5
@@ -178,7 +200,7 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
 
 
-def test_silence_is_said(small, capsys, monkeypatch):
+def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
     changed = dataclasses.replace(figures.EXPERIMENTS["fig1"], channels={"": deaf})
@@ -189,7 +211,7 @@ def test_silence_is_said(small, capsys, monkeypatch):
     assert "SCAFFOLD (noise-free): nobody" not in printed
 
 
-def test_divergence_is_said(small, capsys, monkeypatch):
+def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
     experiment = figures.EXPERIMENTS["fig1"]
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
     changed = dataclasses.replace(experiment, algorithms=wild)
@@ -238,6 +260,7 @@ def test_divergence_is_said(small, capsys, monkeypatch):
 )
 def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAXOTA_CACHE", "off")  # else it is kept by this process, for all tests
     assert cli.main(options) == 2
     printed, errors = capsys.readouterr()
     assert printed == "" and words in errors

@@ -1,5 +1,7 @@
 """Estimators against their own theory, and at their limits."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ def _block(values, moments=(), origin=None):
     return Block(values, origin[None] + values, origin, one, one, moments, energies=energies)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _estimate(estimator, received, deviation, block, link):
     """What an estimator without memory makes of it."""
     estimate, memory = estimator(received, deviation, block, link, estimator.start(received.size))
@@ -31,30 +34,36 @@ def _moments(mean, var, average_mean=(), average_var=()):
     return Moments(jnp.float32(1.0), jnp.float32(1.0), mean, var, average_mean, average_var)
 
 
-@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
-@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 15.0])
-@pytest.mark.parametrize("scale", [0.1, 3.0])
-def test_mean_squared_error_is_proposition_1(estimator, snr_db, scale):
-    """Users independent N(μ_i, σ_i²): MSE = ν s²/(s² + ν) per coordinate, for model and noise."""
-    mean = jnp.linspace(-4.0, 2.0, USERS)
-    var = scale * jnp.linspace(0.5, 2.0, USERS)
+MEANS, SHAPE = np.linspace(-4.0, 2.0, USERS, dtype="f4"), np.linspace(0.5, 2.0, USERS, dtype="f4")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _squared_errors(estimator, snr_db, scale):
+    mean, var = jnp.asarray(MEANS), scale * SHAPE
     moments = _moments(mean, var, mean.mean(), var.sum() / USERS**2)
     origin, energy = jnp.full(DIM, 0.5), jnp.float32(2.5)
-    channel = Channel(snr_db=jnp.float32(snr_db))
 
     def squared_error(key):
         k_users, k_noise = jax.random.split(key)
         held = mean[:, None] + jnp.sqrt(var)[:, None] * jax.random.normal(k_users, (USERS, DIM))
         block, link = _block(held - origin[None], moments, origin), everyone(USERS)
-        noise = channel.noise_variance(DIM)
+        noise = Channel(snr_db=snr_db).noise_variance(DIM)
         received, deviation, _ = superpose(k_noise, block, energy, noise, link)
         estimate = _estimate(estimator, received, deviation, block, link)
         return jnp.mean((estimate - held.mean(0)) ** 2)
 
-    errors = jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
-    nu = 10 ** (-snr_db / 10) * 2.5 / USERS**2
-    spread = float(var.sum()) / USERS**2
-    assert_within(errors, nu * spread / (spread + nu))
+    return jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
+
+
+@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
+def test_mean_squared_error_is_proposition_1(estimator):
+    """Users independent N(μ_i, σ_i²): MSE = ν s²/(s² + ν) per coordinate, for model and noise."""
+    for snr_db in (-10.0, 0.0, 15.0):
+        for scale in (0.1, 3.0):
+            errors = _squared_errors(estimator, jnp.float32(snr_db), jnp.float32(scale))
+            nu = 10 ** (-snr_db / 10) * 2.5 / USERS**2
+            spread = scale * SHAPE.sum() / USERS**2
+            assert_within(errors, nu * spread / (spread + nu))
 
 
 def test_reported_moments_are_those_of_the_users():
@@ -73,14 +82,14 @@ def test_reported_moments_are_those_of_the_users():
     "estimator",
     [jo.Identity(), jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE(), jo.JamesStein()],
 )
-@pytest.mark.parametrize("spread", [0.0, 1.0, np.inf])
-def test_without_noise_every_estimator_is_the_identity(estimator, spread):
-    zero, spread = jnp.zeros(USERS), jnp.full(USERS, spread)
-    moments = _moments(zero, spread, zero[0], spread[0])
-    received = jax.random.normal(jax.random.key(0), (DIM,))
-    block = _block(jnp.zeros((USERS, DIM)), moments)
-    estimate = _estimate(estimator, received, jnp.float32(0.0), block, everyone(USERS))
-    np.testing.assert_array_equal(estimate, received)
+def test_without_noise_every_estimator_is_the_identity(estimator):
+    received = np.random.default_rng(0).standard_normal(DIM).astype("f4")
+    for spread in (0.0, 1.0, np.inf):
+        zero, each = np.zeros(USERS, "f4"), np.full(USERS, spread, "f4")
+        moments = _moments(zero, each, zero[0], each[0])
+        block = _block(jnp.zeros((USERS, DIM)), moments)
+        estimate = _estimate(estimator, received, jnp.float32(0.0), block, everyone(USERS))
+        np.testing.assert_array_equal(estimate, received)
 
 
 @pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
@@ -96,6 +105,7 @@ def test_limits_of_the_prior(estimator):
         )
 
 
+@jax.jit
 def _james_stein_errors(truth, deviation):
     keys = jax.random.split(jax.random.key(0), COUNT)
     block, link = _block(jnp.zeros((USERS, len(truth)))), everyone(USERS)
@@ -105,12 +115,13 @@ def _james_stein_errors(truth, deviation):
         estimate = _estimate(jo.JamesStein(), received, deviation, block, link)
         return jnp.sum((estimate - truth) ** 2), jnp.sum((received - truth) ** 2)
 
-    return map(np.asarray, jax.vmap(error)(keys))
+    return jax.vmap(error)(keys)
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 3.0, 30.0])
 def test_james_stein_is_never_worse_than_the_identity(size):
-    shrunk, plain = _james_stein_errors(jnp.full(8, size / np.sqrt(8.0)), jnp.float32(1.0))
+    truth = np.full(8, size / np.sqrt(8.0), "f4")
+    shrunk, plain = map(np.asarray, _james_stein_errors(truth, jnp.float32(1.0)))
     difference = shrunk - plain
     assert difference.mean() <= 4 * difference.std(ddof=1) / np.sqrt(COUNT)
     if size <= 3.0:
@@ -132,31 +143,38 @@ def test_james_stein_formula():
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, USERS])
-def test_pooled_moments_honour_who_is_heard(count):
-    """Users with one covariance between any two: the error over each S is that of its own s².
+OWN, SHARED, NOISE = 1.5, 0.9, 0.4
 
-    With the average of all users' variance in its place it would be far larger.
-    """
-    mean = jnp.linspace(-4.0, 2.0, USERS)
-    own, shared, noise = 1.5, 0.9, jnp.float32(0.4)
-    whole = (own + (USERS - 1) * shared) / USERS
-    moments = _moments(mean, jnp.full(USERS, own), mean.mean(), jnp.float32(whole))
-    heard = jnp.float32(jnp.arange(USERS) < count)
+
+@jax.jit
+def _pooled_errors(heard):
+    """Of the average of those heard; users have one covariance between any two."""
+    mean, noise = jnp.asarray(MEANS), jnp.float32(NOISE)
+    whole = (OWN + (USERS - 1) * SHARED) / USERS
+    moments = _moments(mean, jnp.full(USERS, OWN), mean.mean(), jnp.float32(whole))
     link = everyone(USERS).replace(heard=heard)
 
     def squared_error(key):
         k_common, k_users, k_noise = jax.random.split(key, 3)
-        common = np.sqrt(shared) * jax.random.normal(k_common, (1, DIM))
+        common = np.sqrt(SHARED) * jax.random.normal(k_common, (1, DIM))
         held = mean[:, None] + common
-        held += np.sqrt(own - shared) * jax.random.normal(k_users, (USERS, DIM))
+        held += np.sqrt(OWN - SHARED) * jax.random.normal(k_users, (USERS, DIM))
         block = _block(held, moments)
         received, deviation, _ = superpose(k_noise, block, jnp.float32(1.0), noise, link)
         estimate = _estimate(jo.PooledMMSE(), received, deviation, block, link)
         return jnp.mean((estimate - link.mean(held)) ** 2)
 
-    errors = jax.jit(jax.vmap(squared_error))(jax.random.split(jax.random.key(0), COUNT))
-    spread, nu = (own + (count - 1) * shared) / count, 0.4 / count**2
+    return jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, USERS])
+def test_pooled_moments_honour_who_is_heard(count):
+    """The error over each S is that of its own s².
+
+    With the average of all users' variance in its place it would be far larger.
+    """
+    errors = _pooled_errors(np.float32(np.arange(USERS) < count))
+    spread, nu = (OWN + (count - 1) * SHARED) / count, NOISE / count**2
     assert_within(errors, nu * spread / (spread + nu))
 
 

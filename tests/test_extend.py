@@ -417,12 +417,13 @@ def test_a_small_transformer_learns_tokens():
     task, data = _language(), jnp.asarray(_tokens())
     run = functools.partial(jo.simulate, KEY, channel=jo.Channel(), trials=1)
     alone = jo.tasks.empirical(_transformer_init, _transformer_loss, data[:1], _perplexity, data[0])
-    start = alone.problem(0).init(jax.random.key(1))
-    parameters, unravel = jax.flatten_util.ravel_pytree(_transformer_init(jax.random.key(1)))
+    start = jax.jit(alone.problem(0).init)(jax.random.key(1))
+    first = jax.jit(_transformer_init)(jax.random.key(1))
+    parameters, unravel = jax.flatten_util.ravel_pytree(first)
     np.testing.assert_array_equal(start, parameters)
+    slope = jax.jit(jax.grad(lambda p: _transformer_loss(unravel(p), data[0]).mean()))
     for _ in range(4):
-        slope = jax.grad(lambda p: _transformer_loss(unravel(p), data[0]).mean())(parameters)
-        parameters = parameters - 0.1 * slope
+        parameters = parameters - 0.1 * slope(parameters)
     history = run(jo.fedavg(0.1, 2), task=alone, rounds=2, initial=start[None])
     np.testing.assert_allclose(history.model[0], parameters, atol=1e-5)
     quiet = jo.Channel(snr_db=20.0, snr_per="symbol")

@@ -13,7 +13,12 @@ from jaxota import _arguments, _chunks
 from jaxota.simulation import _program
 from jaxota.tasks import blocks, functions
 
+KEY = jax.random.key(0)
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
+# One program each for tasks of one structure; not for tests that change how a task computes.
+_score = jax.jit(lambda task, model: task.problem(0).score(model))
+_full_gradient = jax.jit(lambda task, model, user: task.problem(0).full_gradient(model, user))
+_some_gradient = jax.jit(lambda task, *where: task.problem(0).gradient(*where))
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +65,11 @@ def test_softmax_regression_agrees_with_numpy(arrays, task, model):
     assert task.dim == problem.dim == CLASSES * 5 and task.users == 3
     for user, (x, y) in enumerate(zip(features, labels, strict=True)):
         expected = _gradient(model, x, y)
-        np.testing.assert_allclose(problem.full_gradient(model, user), expected, atol=1e-5)
+        np.testing.assert_allclose(_full_gradient(task, model, user), expected, atol=1e-5)
         some = np.array([0, len(y) - 1, 0])
         expected = _gradient(model, x[some], y[some])
-        np.testing.assert_allclose(problem.gradient(model, user, some), expected, atol=1e-5)
-    score = problem.score(jnp.asarray(model, "float32"))
+        np.testing.assert_allclose(_some_gradient(task, model, user, some), expected, atol=1e-5)
+    score = _score(task, model)
     right = (_logits(model, x_test).argmax(1) == y_test).mean()
     loss = np.mean([_loss(model, x, y) for x, y in zip(features, labels, strict=True)])
     np.testing.assert_allclose(score["accuracy"], right, atol=1e-5)
@@ -75,15 +80,15 @@ def test_softmax_regression_agrees_with_numpy(arrays, task, model):
 def test_a_padded_user_is_the_user_itself(arrays, task, model):
     """Loss and gradients of a user among longer ones are those of its unpadded data alone."""
     (features, labels), test = arrays
-    module, model = jo.tasks.SoftmaxRegression(CLASSES), jnp.asarray(model, "float32")
+    module = jo.tasks.SoftmaxRegression(CLASSES)
     for user in range(3):
         alone = jo.tasks.classification(module, (features[user][None], labels[user][None]), test)
         shared = task.replace(
             **{k: getattr(task, k)[user : user + 1] for k in ("numbers", "wholes", "counts")}
         )
-        losses = [t.problem(0).score(model)["loss"] for t in (alone, shared)]
+        losses = [_score(t, model)["loss"] for t in (alone, shared)]
         np.testing.assert_allclose(*losses, rtol=1e-6)
-        gradients = alone.full_gradient(model, 0), task.full_gradient(model, user)
+        gradients = _full_gradient(alone, model, 0), _full_gradient(task, model, user)
         np.testing.assert_allclose(*gradients, atol=1e-6)
 
 
@@ -96,8 +101,7 @@ def test_padding_is_never_seen(task):
     )
     for algorithm in (jo.scaffold(0.1, 3, batch=4), jo.scaffold(0.1, 3, control_batch=2)):
         runs = [
-            jo.simulate(jax.random.key(0), algorithm, jo.Channel(), t, rounds=3, trials=2)
-            for t in (task, other)
+            jo.simulate(KEY, algorithm, jo.Channel(), t, rounds=3, trials=2) for t in (task, other)
         ]
         np.testing.assert_array_equal(runs[0].model, runs[1].model)
         np.testing.assert_array_equal(runs[0].loss, runs[1].loss)
@@ -120,14 +124,14 @@ def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
     monkeypatch.setattr(blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
-    run = jo.simulate(jax.random.key(0), jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
+    run = jo.simulate(KEY, jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
 
 def test_a_diverged_model_has_no_accuracy(task):
-    bad = task.score(jnp.full(task.dim, jnp.nan))
+    bad = _score(task, np.full(task.dim, np.nan))
     assert np.isnan(bad["loss"]) and np.isnan(bad["accuracy"])
-    assert task.score(jnp.zeros(task.dim))["accuracy"] <= 1
+    assert _score(task, np.zeros(task.dim))["accuracy"] <= 1
 
 
 def test_head_is_the_first_fifth(task, model, arrays):
@@ -135,7 +139,7 @@ def test_head_is_the_first_fifth(task, model, arrays):
     head = task.head()
     np.testing.assert_array_equal(head.counts, [2, 1, 1])
     expected = _gradient(model, features[0][:2], labels[0][:2])
-    np.testing.assert_allclose(head.full_gradient(model, 0), expected, atol=1e-5)
+    np.testing.assert_allclose(_full_gradient(head, model, 0), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("controlled", [False, True])
@@ -144,7 +148,7 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
     (features, labels), (x_test, y_test) = arrays
     rounds, steps, eta = 3, 2, 0.5
     algorithm = (jo.scaffold if controlled else jo.fedavg)(eta, steps)
-    run = jo.simulate(jax.random.key(0), algorithm, jo.Channel(), task, rounds, trials=1)
+    run = jo.simulate(KEY, algorithm, jo.Channel(), task, rounds, trials=1)
     users = list(zip(features, labels, strict=True))
     model, server, controls = np.zeros(task.dim), 0.0, [0.0] * 3
     for r in range(rounds):
@@ -166,15 +170,14 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
 
 def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
     """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
-    model = jnp.asarray(model, "float32")
-    whole = task.score(model), task.full_gradient(model, 0)
+
+    def evaluated():
+        return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(task, model)
+
+    whole = evaluated()
     monkeypatch.setattr(blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
     assert task._block == 2
-    for got, expected in zip(
-        jax.tree.leaves((task.score(model), task.full_gradient(model, 0))),
-        jax.tree.leaves(whole),
-        strict=True,
-    ):
+    for got, expected in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
@@ -186,9 +189,7 @@ def test_memory_in_flight_is_bounded_by_its_estimate():
     algorithm = jo.scaffold(0.1, 2, 20)
     needed = []
     for trials in (1, 3):
-        arguments, options = _arguments.experiment(
-            jax.random.key(0), algorithm, jo.Channel(), task, 2, trials
-        )
+        arguments, options = _arguments.experiment(KEY, algorithm, jo.Channel(), task, 2, trials)
         compiled = _program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
     estimate = _chunks.MEMORY / _chunks.trials_at_once([algorithm], task)
@@ -198,24 +199,23 @@ def test_memory_in_flight_is_bounded_by_its_estimate():
 
 def test_initial_models_are_the_modules_own_plus_a_scale(arrays):
     mlp = jo.tasks.classification(jo.tasks.MLP(CLASSES, (4,)), *arrays)
-    keys = jax.random.split(jax.random.key(0), 400)
-    own = jax.vmap(mlp.init)(keys)
+    keys = jax.random.split(KEY, 400)
+    initial = jax.jit(lambda task, keys: jax.vmap(task.init)(keys))
+    own = initial(mlp, keys)
     assert own.shape == (400, 4 * 4 + 4 + 4 * CLASSES + CLASSES)
     assert len(np.unique(own[:, -1])) > 300 and np.abs(own[:, :4]).max() == 0  # biases start at 0
-    wide = jax.vmap(mlp.replace(init_scale=2.0).init)(keys) - own
+    wide = np.asarray(initial(mlp.replace(init_scale=2.0), keys)) - own
     np.testing.assert_allclose(wide.std(), 2.0, rtol=0.05)
     zero = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
-    assert (jax.vmap(zero.init)(keys[:3]) == 0).all()
+    assert (initial(zero, keys) == 0).all()
 
 
 def test_initial_scales_sweep(task):
     swept = task.replace(init_scale=jnp.array([0.0, 1.0]))
     algorithm = jo.cotaf(0.1, 1, 2, precode=jo.Online())
-    run = jo.sweep(jax.random.key(0), algorithm, jo.Channel(), swept, 2, 3)
+    run = jo.sweep(KEY, algorithm, jo.Channel(), swept, 2, 3)
     assert run.accuracy.shape == (2, 3, 2) and list(run.settings) == ["init_scale"]
-    alone = jo.simulate(
-        jax.random.key(0), algorithm, jo.Channel(), task.replace(init_scale=1.0), 2, 3
-    )
+    alone = jo.simulate(KEY, algorithm, jo.Channel(), task.replace(init_scale=1.0), 2, 3)
     np.testing.assert_allclose(run.model[1], alone.model, rtol=1e-5, atol=1e-6)
     assert run.to_xarray().accuracy.dims == ("setting", "trial", "evaluation")
 
@@ -226,21 +226,20 @@ def test_new_numbers_and_equal_modules_do_not_retrace(arrays):
         made_again = jo.tasks.classification(
             jo.tasks.MLP(CLASSES, (4,)), *arrays, optax.l2_loss, init_scale=scale
         )
-        jo.simulate(jax.random.key(0), jo.fedavg(eta, 1, 2), jo.Channel(), made_again, 2, 2)
+        jo.simulate(KEY, jo.fedavg(eta, 1, 2), jo.Channel(), made_again, 2, 2)
     assert _program._cache_size() == before + 1
 
 
 def test_losses_of_optax(arrays, model):
     """Those of labels, those of one-hot rows, and those of each class, which are summed."""
-    module, model = jo.tasks.SoftmaxRegression(CLASSES), jnp.asarray(model, "float32")
+    module = jo.tasks.SoftmaxRegression(CLASSES)
 
     def loss_of(loss):
-        return float(jo.tasks.classification(module, *arrays, loss).score(model)["loss"])
+        return float(_score(jo.tasks.classification(module, *arrays, loss), model)["loss"])
 
     labels = loss_of(optax.softmax_cross_entropy_with_integer_labels)
     assert loss_of(optax.softmax_cross_entropy) == pytest.approx(labels, rel=1e-5)
     (features, targets), _ = arrays
-    model = np.asarray(model, np.float64)
     squares = [
         ((_logits(model, x) - np.eye(CLASSES)[y]) ** 2).sum(1).mean()
         for x, y in zip(features, targets, strict=True)
@@ -263,8 +262,8 @@ def test_the_cnn_is_a_convolution():
                 x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
             return nn.Dense(CLASSES)(x.reshape(len(x), -1))
 
-    x = jax.random.normal(jax.random.key(0), (6, 9, 8, 2))
-    plain = Plain().init(jax.random.key(1), x)["params"]
+    x = np.random.default_rng(0).standard_normal((6, 9, 8, 2), np.float32)
+    plain = jax.jit(Plain().init)(jax.random.key(1), x)["params"]
     ours = {
         f"Dense_{n}": {
             "kernel": plain[f"Conv_{n}"]["kernel"].reshape(-1, features),
@@ -272,9 +271,10 @@ def test_the_cnn_is_a_convolution():
         }
         for n, features in enumerate((4, 5))
     } | {"Dense_2": plain["Dense_0"]}
-    ours = jo.tasks.CNN(CLASSES, (4, 5)).apply({"params": ours}, x)
-    np.testing.assert_allclose(ours, Plain().apply({"params": plain}, x), atol=1e-5)
-    flat = jo.tasks.CNN(CLASSES, (4,)).init(jax.random.key(0), x[..., 0])  # one channel
+    ours = jax.jit(jo.tasks.CNN(CLASSES, (4, 5)).apply)({"params": ours}, x)
+    expected = jax.jit(Plain().apply)({"params": plain}, x)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    flat = jax.eval_shape(jo.tasks.CNN(CLASSES, (4,)).init, KEY, x[..., 0])  # one channel
     assert flat["params"]["Dense_0"]["kernel"].shape == (9, 4)
 
 
@@ -284,7 +284,7 @@ def test_modules_of_lists_are_as_good_as_of_tuples(arrays):
     for kind in (list, tuple):
         module = nn.Sequential(kind([_flat, nn.Dense(4), nn.relu, nn.Dense(CLASSES)]))
         task = jo.tasks.classification(module, *arrays)
-        jo.simulate(jax.random.key(0), jo.fedavg(0.1, 1, 2), jo.Channel(), task, 1, 1)
+        jo.simulate(KEY, jo.fedavg(0.1, 1, 2), jo.Channel(), task, 1, 1)
     assert _program._cache_size() == before + 1
     assert jo.tasks.classification(jo.tasks.MLP(CLASSES, [4]), *arrays).dim == 4 * 5 + 5 * CLASSES
 
@@ -315,9 +315,9 @@ def test_modules_of_nnx_come_through_flax_bridge(arrays, model):
     with pytest.raises(jo.InputError, match=r"flax\.nnx\.bridge\.to_linen makes one"):
         jo.tasks.classification(Linear(nnx.Rngs(0)), *arrays)
     task = jo.tasks.classification(nnx.bridge.to_linen(Linear), *arrays)
-    model = jnp.asarray(model, "float32")
     expected = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *arrays)
-    np.testing.assert_allclose(task.score(model)["loss"], expected.score(model)["loss"], rtol=1e-6)
+    losses = [_score(t, model)["loss"] for t in (task, expected)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
 class Wrong(nn.Module):
@@ -403,6 +403,4 @@ def test_bad_data_are_one_clear_line(data, test, words):
 
 def test_a_bad_initial_scale_is_named_on_entry(task):
     with pytest.raises(jo.InputError, match=r"task.init_scale must be finite and ≥ 0, got -1"):
-        jo.simulate(
-            jax.random.key(0), jo.fedavg(0.1, 1), jo.Channel(), task.replace(init_scale=-1.0), 1, 1
-        )
+        jo.simulate(KEY, jo.fedavg(0.1, 1), jo.Channel(), task.replace(init_scale=-1.0), 1, 1)

@@ -15,12 +15,16 @@ from jaxota import _arguments
 from jaxota._chunks import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
-run = functools.partial(jo.simulate, jax.random.key(0), rounds=4, calibration_trials=8)
+COUNTED = 5
+
+
+def run(algorithm, channel, task, key=jax.random.key(0), rounds=4, **options):
+    return jo.simulate(key, algorithm, channel, task, rounds, calibration_trials=8, **options)
 
 
 @pytest.fixture
 def traces(monkeypatch):
-    """Grows by one whenever an experiment is traced."""
+    """Grows by one whenever an experiment is traced; of COUNTED rounds, as no other test has."""
     module, seen = importlib.import_module("jaxota.simulation"), []
     original = module.run_all
 
@@ -29,13 +33,13 @@ def traces(monkeypatch):
         return original(*args, **options)
 
     monkeypatch.setattr(module, "run_all", counted)
-    jax.clear_caches()
     return seen
 
 
 def test_new_numbers_do_not_retrace(task, traces):
-    plan = jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, 4, 5)
+    plan = jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, COUNTED, 5)
     twice = plan.replace(update_energy=np.asarray(plan.update_energy) * 2)
+    count = functools.partial(run, task=task, rounds=COUNTED, trials=3)
     numbers = [
         ({}, {}, plan),
         ({"step_size": 2e-2}, {}, plan),
@@ -45,18 +49,19 @@ def test_new_numbers_do_not_retrace(task, traces):
         ({"optimizer": optax.identity()}, {"snr_db": np.inf}, twice),
     ]
     for local, channel, plan in numbers:
-        run(jo.cobaaf(**LOCAL | local), jo.Channel(**channel), task, trials=3, plan=plan)
+        count(jo.cobaaf(**LOCAL | local), jo.Channel(**channel), plan=plan)
     other_data = task.replace(features=task.features + 1.0)
-    run(jo.cobaaf(**LOCAL), jo.Channel(), other_data, trials=3, plan=plan)
-    run(jo.cobaaf(**LOCAL, precode=jo.Offline()), jo.Channel(), task, trials=3, plan=plan)
+    count(jo.cobaaf(**LOCAL), jo.Channel(), task=other_data, plan=plan)
+    count(jo.cobaaf(**LOCAL, precode=jo.Offline()), jo.Channel(), plan=plan)
     assert len(traces) == 1
-    run(jo.cobaaf(**LOCAL, precode=jo.Online()), jo.Channel(), task, trials=3, plan=plan)
+    count(jo.cobaaf(**LOCAL, precode=jo.Online()), jo.Channel(), plan=plan)
     assert len(traces) == 2
 
 
 def test_equal_optimizers_share_a_program_and_others_do_not(task, traces):
     def descend(optimizer):
-        return run(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task, trials=2)
+        algorithm = jo.fedavg(**LOCAL, optimizer=optimizer)
+        return run(algorithm, jo.Channel(), task, rounds=COUNTED, trials=2)
 
     first = descend(optax.chain(optax.clip(5.0), optax.trace(0.9)))
     again = descend(optax.chain(optax.clip(5.0), optax.trace(0.9)))
@@ -83,10 +88,10 @@ def test_a_users_own_transformation_is_never_taken_for_another(task):
 
 
 def test_same_key_same_bits_other_key_other_bits(task):
-    first, again = (run(jo.cobaaf(**LOCAL), jo.Channel(), task, trials=4) for _ in range(2))
+    first, again = (run(jo.cobaaf(**LOCAL), jo.Channel(), task, trials=3) for _ in range(2))
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
-    other = jo.simulate(jax.random.key(1), jo.cobaaf(**LOCAL), jo.Channel(), task, 4, 4)
+    other = run(jo.cobaaf(**LOCAL), jo.Channel(), task, trials=3, key=jax.random.key(1))
     assert not (first.model == other.model).any()
     assert len(np.unique(first.gap)) == first.gap.size  # trials differ, too
 
@@ -94,7 +99,9 @@ def test_same_key_same_bits_other_key_other_bits(task):
 def test_old_style_keys_are_taken(task):
     new = run(jo.fedavg(**LOCAL), jo.Channel(), task, trials=2)
     old = jo.simulate(
-        jax.random.PRNGKey(0), jo.fedavg(**LOCAL), jo.Channel(), task, rounds=4, trials=2
+        jax.random.PRNGKey(0),
+        *(jo.fedavg(**LOCAL), jo.Channel(), task, 4, 2),
+        calibration_trials=8,
     )
     np.testing.assert_array_equal(new.model, old.model)
 
@@ -145,9 +152,9 @@ def test_calibration_from_models_of_ones_own(task):
 
 
 def test_every_thins_the_scores_alone(task):
-    full = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=2)
-    thin = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=2, every=3)
-    assert thin.gap.shape == (2, 1) and thin.power.shape == (2, 4)
+    full = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3)
+    thin = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3, every=3)
+    assert thin.gap.shape == (3, 1) and thin.power.shape == (3, 4)
     np.testing.assert_allclose(thin.gap, full.gap[:, 2:3], rtol=1e-5)
     np.testing.assert_array_equal(thin.to_xarray().evaluation, [3])
 

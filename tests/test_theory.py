@@ -20,6 +20,7 @@ from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 from jaxota.types import Moments, part
 
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
+COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}
 FIELDS = [f.name for f in dataclasses.fields(theory.Constants) if f.default != ()]
 
 
@@ -96,7 +97,7 @@ def test_statements(number):
         {"gradient_variance": 1e9},  # the logarithm is 0
     ):
         constants, rounds = _constants(**changes), np.array([1, 30, 400, 2000, 10**5])
-        bound = jax.jit(THEOREMS[number])(constants, rounds)
+        bound = COMPILED[number](constants, rounds)
         found = np.stack([getattr(bound, name) for name in names])
         expected = np.transpose([_twin(number, constants, float(r)) for r in rounds])
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-12)
@@ -142,7 +143,7 @@ def test_every_term_scales_as_stated(number, term):
     counted = "participants" if number == 3 else "users"
 
     def value(constants, rounds=500.0):
-        bound = THEOREMS[number](constants, rounds)
+        bound = COMPILED[number](constants, rounds)
         if term == "dissimilarity":
             c = constants
             ratio = c.strong_convexity**2 * rounds * c.initial_distance
@@ -168,17 +169,17 @@ def test_every_term_scales_as_stated(number, term):
 def test_without_channel_noise_what_remains_is_noise_free(number):
     """No σ_θ, no σ_c: their terms are 0, and P, d and M² no longer matter."""
     quiet = _constants(model_noise=0.0, control_noise=0.0)
-    bound = THEOREMS[number](quiet, 900.0)
+    bound = COMPILED[number](quiet, 900.0)
     assert bound.model_noise == 0 and bound.control_noise == 0
-    other = THEOREMS[number](quiet.replace(gradient_bound=1e3, dim=99.0, power=1e-3), 900.0)
+    other = COMPILED[number](quiet.replace(gradient_bound=1e3, dim=99.0, power=1e-3), 900.0)
     assert bound.total == other.total
     # μ·d_0·exp(−c·μR/β): linear in d_0, and its logarithm linear in R.
-    first = [float(THEOREMS[number](quiet, r).initial_distance) for r in (900.0, 1800.0, 2700.0)]
+    first = [float(COMPILED[number](quiet, r).initial_distance) for r in (900.0, 1800.0, 2700.0)]
     assert first[1] ** 2 == pytest.approx(first[0] * first[2], rel=1e-4)
     twice = quiet.replace(
         initial_distance=2 * quiet.initial_distance, control_distance=2 * quiet.control_distance
     )
-    assert float(THEOREMS[number](twice, 900.0).initial_distance) == pytest.approx(2 * first[0])
+    assert float(COMPILED[number](twice, 900.0).initial_distance) == pytest.approx(2 * first[0])
 
 
 def _unmet(bound):
@@ -189,7 +190,7 @@ def _unmet(bound):
 @pytest.mark.parametrize("number", THEOREMS)
 def test_other_steps_and_longer_runs_than_measured_are_reported(number):
     """Constants of one η and R, asked for another η or for many more rounds; [R] and in `vmap`."""
-    theorem, eta, rounds = THEOREMS[number], 4e-4, 1000.0
+    theorem, eta, rounds = COMPILED[number], 4e-4, 1000.0
     assert not _unmet(theorem(_constants(), 10 * rounds, eta))  # made by hand: someone vouches
     measured = _constants(step_size=eta, rounds=rounds)
     for r, step, unmet in (
@@ -214,25 +215,24 @@ def test_other_steps_and_longer_runs_than_measured_are_reported(number):
 
 
 def test_conditions_are_reported():
+    theorem = COMPILED[1]
     least = 8 * 3.0 * 2.5 / 1.3
-    below, above = theory.theorem_1(
-        _constants(), np.array([np.floor(least), np.ceil(least)])
-    ).applies
+    below, above = theorem(_constants(), np.array([np.floor(least), np.ceil(least)])).applies
     assert not below and above
-    bound = theory.theorem_1(_constants(), 400.0)
+    bound = theorem(_constants(), 400.0)
     assert all(bound.conditions.values())
     assert float(theory.step_size(_constants(), 400.0)) == float(bound.step_size)
-    large = theory.theorem_1(_constants(), 400.0, step_size=1.01 * bound.largest_step)
+    large = theorem(_constants(), 400.0, step_size=1.01 * bound.largest_step)
     assert _unmet(large) == ["step_size"] and not large.applies
-    loud = theory.theorem_1(_constants(gradient_variance=1e9), 400.0)
+    loud = theorem(_constants(gradient_variance=1e9), 400.0)
     assert _unmet(loud) == ["step_size", "logarithm"]
-    apart = theory.theorem_1(_constants(dissimilarity=1e6), 400.0, step_size=1e-3)
+    apart = theorem(_constants(dissimilarity=1e6), 400.0, step_size=1e-3)
     assert apart.logarithm > 0 and not apart.conditions["logarithm"]  # G²'s term was dropped
     quiet = dict.fromkeys(
         ("gradient_variance", "model_noise", "control_noise", "dissimilarity"), 0.0
     )
-    for theorem in THEOREMS.values():  # nothing was there to be dropped
-        near = theorem(_constants(**quiet, initial_distance=1e-6, control_distance=0.0), 1e4)
+    for other in COMPILED.values():  # nothing was there to be dropped
+        near = other(_constants(**quiet, initial_distance=1e-6, control_distance=0.0), 1e4)
         assert near.logarithm == 0 and near.conditions["logarithm"]
 
 
@@ -240,11 +240,12 @@ def test_jit_vmap_and_grad_agree_with_a_plain_call():
     rounds = jnp.array([100.0, 1000.0])
     for theorem in THEOREMS.values():
         plain = theorem(_constants(), rounds).total
-        np.testing.assert_allclose(
-            jax.vmap(lambda r, t=theorem: t(_constants(), r).total)(rounds), plain
-        )
+        mapped = jax.jit(jax.vmap(lambda r, t=theorem: t(_constants(), r).total))(rounds)
+        np.testing.assert_allclose(mapped, plain, rtol=1e-6)
         quiet = _constants(gradient_variance=0.0, model_noise=0.0, control_noise=0.0)
-        slope = jax.grad(lambda c, t=theorem: t(c, 100.0).total)(jax.tree.map(jnp.float32, quiet))
+        slope = jax.jit(jax.grad(lambda c, t=theorem: t(c, 100.0).total))(
+            jax.tree.map(np.float32, quiet)
+        )
         assert all(np.isfinite(x) for x in jax.tree.leaves(slope))
 
 
@@ -566,7 +567,7 @@ def test_bounds_hold_where_their_conditions_do(case):
     assert (found.gap.mean(-1) + 4 * error <= found.bound.total).all()
     # The step is the proofs', from constants at the largest step: close to that of its own run.
     every = jnp.float32(rounds)
-    proofs = jax.vmap(jax.vmap(case.theorem), (0, None))(found.constants, every)
+    proofs = jax.jit(jax.vmap(jax.vmap(case.theorem), (0, None)))(found.constants, every)
     np.testing.assert_allclose(found.bound.step_size, proofs.step_size, rtol=0.1)
 
 
@@ -647,7 +648,7 @@ def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     algorithm = jo.baaf(found.bound.step_size[0, 0], 4, 5)
     plan = jo.calibrate(key, algorithm, mine, 25, 20, initial=zeros)
     history = jo.simulate(key, algorithm, channel, mine, 25, 4, plan=plan, initial=zeros)
-    gap = jax.vmap(mine.problem(0).score)(history.average)["gap"]
+    gap = jax.jit(jax.vmap(mine.problem(0).score))(history.average)["gap"]
     np.testing.assert_allclose(found.gap[0, 0], gap, rtol=1e-3)
 
 
@@ -659,7 +660,8 @@ def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     """
     mine, trials = first_of(well_conditioned(0, 1)), 200
     problem, start = mine.problem(0), np.zeros((trials, mine.dim), np.float32)
-    norms = [np.sum(np.square(problem.full_gradient(start[0], i))) for i in range(mine.users)]
+    gradient = jax.jit(problem.full_gradient)
+    norms = [np.sum(np.square(gradient(start[0], i))) for i in range(mine.users)]
     m = 1.05 * np.sqrt(max(norms))
     algorithm = jo.cobaaf(1e-3, 4, precode=jo.Bounded(m), estimate=jo.Identity())
     run = jax.random.key(0), algorithm, jo.Channel(100.0, participants=4), mine, 2, trials
@@ -677,12 +679,12 @@ def test_theorems_fail_where_the_logarithm_is_zero(task, start):
     """Finding: for μ²R·d_0 ≤ c the noise terms vanish, the proofs' step is 0, and the model stays
     at θ^0, whose gap is at least μ·d_0/2; the bound falls below that as R grows."""
     problem, model = task.problem(0), start[0]
-    mu, gap = float(problem.strong_convexity), float(problem.score(model)["gap"])
+    mu, gap = float(problem.strong_convexity), float(jax.jit(problem.score)(model)["gap"])
     far = float(np.sum((model - np.asarray(problem.optimum)) ** 2))
     loud = _constants(
         strong_convexity=mu, smoothness=mu, initial_distance=far, gradient_variance=1e9
     )
-    for theorem in THEOREMS.values():
+    for theorem in COMPILED.values():
         bound = theorem(loud, 1e4)
         assert bound.step_size == 0 and bound.conditions["rounds"] and not bound.applies
         assert gap >= mu * far / 2 > bound.total
