@@ -14,7 +14,7 @@ import jaxota as jo
 from jaxota import plots
 from jaxota.experiments import figures, report, runner
 from jaxota.simulation import _program
-from jaxota.tasks import blocks, functions
+from jaxota.tasks import _blocks, _functions
 
 KEY = jax.random.key(0)
 DIM, SIZES = 3, (5, 2, 1)
@@ -146,8 +146,8 @@ def test_padding_is_never_seen_and_is_of_the_users_own(users, logistic):
 def test_evaluation_in_blocks_changes_nothing(logistic, monkeypatch):
     model = jnp.linspace(-1.0, 1.0, 1 + DIM)
     whole = logistic.score(model), logistic.full_gradient(model, 0)
-    each = functions.activations(logistic.start, logistic.loss, logistic.columns)
-    monkeypatch.setattr(blocks, "BLOCK", 6 * each)
+    each = _functions.activations(logistic.start, logistic.loss, logistic.columns)
+    monkeypatch.setattr(_blocks, "BLOCK", 6 * each)
     assert logistic._block == 6  # of 15 samples in all; 2 of each user's 5
     again = logistic.score(model), logistic.full_gradient(model, 0)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(whole), strict=True):
@@ -162,13 +162,13 @@ def test_what_loops_and_calls_compute_is_counted():
         return jax.lax.scan(lambda c, _: (jnp.sin(c) * 2.0, None), x, length=7)[0]
 
     called = jax.jit(lambda x: (jnp.sin(x) * 2.0).reshape(2, 5))
-    assert blocks.computed(looped, x) == 20 and blocks.computed(looped, x, kept=True) == 140
-    assert blocks.computed(called, x) == 20
-    either = blocks.computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
+    assert _blocks.computed(looped, x) == 20 and _blocks.computed(looped, x, kept=True) == 140
+    assert _blocks.computed(called, x) == 20
+    either = _blocks.computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
     assert either == 20
-    assert blocks.computed(lambda x: x, x) == 0
+    assert _blocks.computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
-    assert blocks.computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    assert _blocks.computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
 
 
 def test_memory_grows_with_what_is_evaluated(users, logistic):

@@ -11,7 +11,7 @@ from flax import nnx
 import jaxota as jo
 from jaxota import _arguments, _chunks
 from jaxota.simulation import _program
-from jaxota.tasks import blocks, functions
+from jaxota.tasks import _blocks, _functions
 
 KEY = jax.random.key(0)
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
@@ -117,13 +117,13 @@ class Normalised(nn.Module):
 
 
 def _numbers_of_a_sample(task):
-    return functions.activations(task.start, task.loss, task.columns)
+    return _functions.activations(task.start, task.loss, task.columns)
 
 
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
-    monkeypatch.setattr(blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
+    monkeypatch.setattr(_blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
     run = jo.simulate(KEY, jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
@@ -175,7 +175,7 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(task, model)
 
     whole = evaluated()
-    monkeypatch.setattr(blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
+    monkeypatch.setattr(_blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
     assert task._block == 2
     for got, expected in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota import _validate
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
-from jaxota.tasks import blocks, functions
-from jaxota.tasks.columns import Columns, of_any, of_users
+from jaxota.tasks import _blocks, _functions
+from jaxota.tasks._columns import Columns, of_any, of_users
 from jaxota.types import Absent, Numbers, Scalar, Traced, Vector, given, part, static, traced
 
 
@@ -47,7 +47,7 @@ class Empirical:
 
     @property
     def dim(self) -> int:
-        return functions.layout(self.start)[0]
+        return _functions.layout(self.start)[0]
 
     @property
     def data(self) -> Any:
@@ -63,9 +63,9 @@ class Empirical:
         return self
 
     def floats_per_trial(self, batch: int) -> int:
-        each = functions.activations(self.start, self.loss, self.columns)
-        evaluated = max(self.users, min(self.users * self._size[1], blocks.at_once(each)))
-        tested = functions.evaluation(self.start, self.evaluate, self.test_columns)
+        each = _functions.activations(self.start, self.loss, self.columns)
+        evaluated = max(self.users, min(self.users * self._size[1], _blocks.at_once(each)))
+        tested = _functions.evaluation(self.start, self.evaluate, self.test_columns)
         in_steps = self.users * batch * (self.columns.width + 2 * each)
         return in_steps + 2 * evaluated * each + tested
 
@@ -78,9 +78,9 @@ class Empirical:
     def init(self, key: PRNGKeyArray) -> Vector:
         """The initial parameters, plus N(0, init_scale²) where there is such a scale."""
         if not given(self.init_scale):
-            return functions.ravel(self.start(key))
+            return _functions.ravel(self.start(key))
         k_own, k_more = jax.random.split(key)
-        own = functions.ravel(self.start(k_own))
+        own = _functions.ravel(self.start(k_own))
         return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
@@ -99,7 +99,7 @@ class Empirical:
 
         size = max(1, self._block // self.users)  # all users take theirs at once
         own = jax.tree.map(lambda x: x[user], (self.numbers, self.wholes))
-        return blocks.total(gradient, size, own, weights)
+        return _blocks.total(gradient, size, own, weights)
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         """F over the users' own samples as "loss", and what `evaluate` gives."""
@@ -110,9 +110,9 @@ class Empirical:
         def losses(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
             return (weights * self._losses(model, rows)).sum()
 
-        loss = blocks.total(losses, self._block, self._rows, weights)
+        loss = _blocks.total(losses, self._block, self._rows, weights)
         test = (self.test_data,) if self.test_columns else ()
-        others = self.evaluate(functions.layout(self.start)[1](model), *test)
+        others = self.evaluate(_functions.layout(self.start)[1](model), *test)
         # The largest of logits that are NaN is the first: a diverged model has no accuracy.
         sound = jnp.isfinite(loss)
         named = {k: jnp.where(sound, jnp.float32(v), jnp.nan) for k, v in others.items()}
@@ -132,10 +132,10 @@ class Empirical:
     @property
     def _block(self) -> int:
         """Samples that are evaluated at once."""
-        return blocks.at_once(functions.activations(self.start, self.loss, self.columns))
+        return _blocks.at_once(_functions.activations(self.start, self.loss, self.columns))
 
     def _losses(self, model: Vector, rows: Any) -> Float[Array, "sample"]:
-        return self.loss(functions.layout(self.start)[1](model), self.columns.tree(*rows))
+        return self.loss(_functions.layout(self.start)[1](model), self.columns.tree(*rows))
 
 
 def empirical(
@@ -164,13 +164,13 @@ def empirical(
             raise InputError("test_data must come with evaluate, which is called with them")
         evaluate = no_scores
     for name, function in (("init", init), ("loss", loss), ("evaluate", evaluate)):
-        functions.check(name, function)
+        _functions.check(name, function)
     init, loss, evaluate = map(canonical, (init, loss, evaluate))
-    functions.check_init(init)
+    _functions.check_init(init)
     columns, numbers, wholes, counts = of_users(data)
-    functions.check_loss(init, loss, columns)
+    _functions.check_loss(init, loss, columns)
     test = ((), (), ()) if test_data is None else of_any("test_data", test_data)
-    functions.check_evaluate(init, evaluate, test[0])
+    _functions.check_evaluate(init, evaluate, test[0])
     task = Empirical(
         counts=counts,
         start=init,

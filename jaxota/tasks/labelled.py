@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota import _validate
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
-from jaxota.tasks import blocks, flax_modules
+from jaxota.tasks import _blocks, _flax_modules
 from jaxota.tasks.empirical_risk import Empirical, empirical
 from jaxota.types import Numbers, Scalar
 
@@ -59,9 +59,11 @@ class Accuracy:
             logits: Any = self.module.apply({"params": parameters}, test["features"])
             return (weights * (jnp.argmax(logits, -1) == test["labels"])).sum()
 
-        each = flax_modules.activations(self.module, test["features"].shape[1:])
+        each = _flax_modules.activations(self.module, test["features"].shape[1:])
         weights = jnp.ones(test["labels"].shape, "float32")
-        return {"accuracy": blocks.total(right, blocks.at_once(each), test, weights) / weights.size}
+        return {
+            "accuracy": _blocks.total(right, _blocks.at_once(each), test, weights) / weights.size
+        }
 
 
 def classification(
@@ -83,10 +85,10 @@ def classification(
     users = _users(*_pair("data", data))
     test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
     shape = test_features.shape[1:]
-    module = flax_modules.hashable(module)
-    classes = flax_modules.classes(module, shape)
+    module = _flax_modules.hashable(module)
+    classes = _flax_modules.classes(module, shape)
     loss = canonical(loss)
-    one_hot = flax_modules.wants_one_hot(loss, classes)
+    one_hot = _flax_modules.wants_one_hot(loss, classes)
     _check_labels("test_data", test_labels, classes)
     for user, (x, y) in enumerate(users):
         _check_labels(f"data of user {user}", y, classes)

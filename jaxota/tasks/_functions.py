@@ -11,8 +11,8 @@ import numpy as np
 from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.history import check_scores
-from jaxota.tasks import blocks
-from jaxota.tasks.columns import Columns
+from jaxota.tasks import _blocks
+from jaxota.tasks._columns import Columns
 from jaxota.types import Absent, Vector
 
 _REAL = (jnp.floating, jnp.integer, jnp.bool_)
@@ -35,7 +35,7 @@ def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
 @functools.lru_cache(maxsize=256)
 def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> int:
     """How many numbers the loss of one sample takes, kept for its gradient."""
-    return blocks.computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
+    return _blocks.computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -44,7 +44,7 @@ def evaluation(
 ) -> int:
     """How many numbers `evaluate` computes of the parameters."""
     test = (_shapes(test_columns),) if test_columns else ()
-    return blocks.computed(evaluate, _parameters(start), shared=test)
+    return _blocks.computed(evaluate, _parameters(start), shared=test)
 
 
 def ravel(parameters: Any) -> Vector:

@@ -12,14 +12,14 @@ import jax
 
 from jaxota import _validate
 from jaxota.errors import InputError
-from jaxota.tasks import blocks
+from jaxota.tasks import _blocks
 
 
 @functools.cache
 def activations(module: nn.Module, shape: tuple[int, ...]) -> int:
     """How many numbers the module computes of one sample."""
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
-    return blocks.computed(module.apply, _variables(module, shape), sample)
+    return _blocks.computed(module.apply, _variables(module, shape), sample)
 
 
 def hashable(module: nn.Module) -> nn.Module:
