@@ -157,6 +157,7 @@ def test_a_floor_below_zero_has_no_exponent():
     assert "none" in stream.getvalue() and "x: none" in result.figure().axes[0].get_title()
 
 
+@pytest.mark.slow
 def test_noise_terms_are_those_of_the_statements():
     """In N: −2 for Theorem 1, and (2 + NK)/(KN²) for Theorem 2 with σ_θ = σ_c; in S likewise."""
     one, k = np.ones(1, np.float32), rates.STEPS

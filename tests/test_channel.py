@@ -40,6 +40,7 @@ def test_equivalent_noise_has_variance_sw2_over_n2_alpha(
         assert_within(np.asarray(error).ravel() / task.dim, expected)
 
 
+@pytest.mark.slow
 def test_equivalent_noise_of_the_offline_precoder_follows_the_plan(task):
     plan = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, rounds=4, trials=50)
     history = jo.simulate(

@@ -256,6 +256,7 @@ class OneBit:
         return self.step * jnp.sign(received)
 
 
+@pytest.mark.slow
 def test_one_bit_votes():
     """Without noise the majority; with it wrong as often as Q(|s|·√ρ) says, ρ = P/(d·sw2)."""
     slopes = np.where(np.arange(5)[:, None] < np.array([5, 4, 3, 1]), 1.0, -1.0)  # [user, d]
@@ -289,6 +290,7 @@ class PhaseOnly:
         return jo.Link(heard=ones, gain=gain, amplification=ones, floor=jnp.float32(1.0))
 
 
+@pytest.mark.slow
 def test_phase_only_transmission():
     """Rayleigh: E gain = √π/2, Var gain = 1 − π/4; all are heard, at full power, noise as it is."""
     task, fading = _linear(np.array([[1.0]])), jo.rayleigh(answer=PhaseOnly())

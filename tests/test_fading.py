@@ -158,6 +158,7 @@ def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_err
         assert (power > 0).any()
 
 
+@pytest.mark.slow
 def test_weak_users_are_heard_less(task, start):
     gains = np.array([0.05, 0.5, 1.0, 4.0])
     channel = _faded(jo.rayleigh(threshold=0.4), gains)
@@ -374,6 +375,7 @@ def test_sweeps_over_fading_equal_simulations(task, start, name):
     assert every.to_xarray().participants.dims == ("setting", "trial", "round")
 
 
+@pytest.mark.slow
 def test_correlation_reaches_the_rounds_of_a_run(task, start):
     """Who is heard in one round tends to be heard in the next: P(h_r > t, h_{r+1} > t)."""
     threshold, correlation = 0.8, 0.95

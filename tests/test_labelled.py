@@ -171,14 +171,14 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
 
 
 def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
-    """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
+    """Six samples at once, two of each user's, the last ones padded: the numbers of one block."""
 
     def evaluated():
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(task, model)
 
     whole = evaluated()
-    monkeypatch.setattr(blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
-    assert task._block == 2
+    monkeypatch.setattr(blocks, "BLOCK", 6 * _numbers_of_a_sample(task))
+    assert task._block == 6
     for got, expected in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 

@@ -78,6 +78,7 @@ def test_calibration_runs_with_the_same_server(task, start):
     assert moving.update_energy[-1] < energy[-1] / 2
 
 
+@pytest.mark.slow
 def test_where_nobody_is_heard_the_server_waits(task, start):
     """Neither the model nor the momentum moves, and a round later nothing has happened."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=50.0, control_threshold=50.0))

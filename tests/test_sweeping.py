@@ -97,6 +97,7 @@ def test_draws_of_the_data_can_be_swept():
     assert "key" not in swept.to_xarray().coords
 
 
+@pytest.mark.slow
 def test_new_values_do_not_retrace(task):
     program = importlib.import_module("jaxota.sweeping")._program
     program.clear_cache()

@@ -356,6 +356,7 @@ def test_proposition_1_is_the_error_of_the_estimator(users, threshold):
     assert (expected.sigma <= noise).all()
 
 
+@pytest.mark.slow
 def test_a_wrong_prior_makes_mmse_worse_than_the_identity():
     """The ordering needs a true prior: where users lie 3 off its mean, it can turn round."""
     (mmse, identity), _ = _errors(3, 1.0, 3.0)
@@ -500,6 +501,7 @@ def test_measure_says_that_it_diverged(task, start):
         theory.measure(*run, initial=start[:2])
 
 
+@pytest.mark.slow
 def test_noise_that_each_precoder_and_estimator_leaves():
     """σ_θ = max_r sw2/(1 + ν/s²): ν by the precoder, s² by the estimator, 4 of 6 users heard."""
     energy, var = np.array([2.0, 0.5, 9.0]), np.array([0.3, 0.2, 5.0])
@@ -686,6 +688,7 @@ def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     assert (np.asarray(history.user_power)[:, 0] < 1).all()  # in round 1 all is well
 
 
+@pytest.mark.slow
 def test_theorems_fail_where_the_logarithm_is_zero(task, start):
     """Finding: for μ²R·d_0 ≤ c the noise terms vanish, the proofs' step is 0, and the model stays
     at θ^0, whose gap is at least μ·d_0/2; the bound falls below that as R grows."""
