@@ -30,6 +30,7 @@ def _run(algorithm, task, start, channel=jo.Channel(snr_db=np.inf), **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [jo.noisy_fedavg, jo.cotaf, jo.baaf])
 def test_plain_algorithms_are_fedavg_over_the_ideal_channel(task, start, make):
     assert_equal(
@@ -40,6 +41,7 @@ def test_plain_algorithms_are_fedavg_over_the_ideal_channel(task, start, make):
     )
 
 
+@pytest.mark.slow
 def test_cobaaf_is_scaffold_over_the_ideal_channel(task, start):
     for options in ({}, {"control_option": 2}, {"warm_start": True, "control_batch": 4}):
         noisy = _run(jo.cobaaf(**LOCAL, **options), task, start)
@@ -48,6 +50,7 @@ def test_cobaaf_is_scaffold_over_the_ideal_channel(task, start):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precode", "estimate"),
     list(zip(PRECODERS, ESTIMATORS, strict=True)),
@@ -59,6 +62,7 @@ def test_each_part_is_the_same_over_the_ideal_channel(task, start, precode, esti
     assert (noisy.error <= 1e-9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [jo.fedavg, jo.scaffold])
 def test_references_ignore_the_channel(task, start, make):
     harsh = jo.Channel(snr_db=-20.0, fading=jo.rayleigh(threshold=2.0), participants=1)
@@ -69,6 +73,7 @@ def test_references_ignore_the_channel(task, start, make):
     assert (noisy.error <= 1e-9).all()
 
 
+@pytest.mark.slow
 def test_a_flat_prior_makes_baaf_cotaf(task, start):
     plan = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, ROUNDS, 10)
     flat = plan.replace(model_var=np.full((ROUNDS, task.users), np.inf))
@@ -78,6 +83,7 @@ def test_a_flat_prior_makes_baaf_cotaf(task, start):
     assert_equal(baaf, cotaf, task, start[:TRIALS])
 
 
+@pytest.mark.slow
 def test_one_user_is_plain_sgd(arrays, start):
     """The model walks through K·R minibatch steps of one data set, as a loop in NumPy does."""
     features, targets = (x[:1] for x in arrays)
@@ -106,6 +112,7 @@ def test_one_step_of_full_gradients_is_gradient_descent(arrays, task, start):
     np.testing.assert_allclose(history.model, model, atol=1e-5 * np.abs(model).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_identical_users_make_scaffold_fedavg(arrays, start):
     """Without heterogeneity full-gradient controls cancel, after the first round's zero ĉ too."""
     same = [np.repeat(x[:1], 3, 0) for x in arrays]
@@ -114,6 +121,7 @@ def test_identical_users_make_scaffold_fedavg(arrays, start):
     assert_equal(scaffold, fedavg, task, start[:TRIALS])
 
 
+@pytest.mark.slow
 def test_warm_start_is_a_first_round_of_controls(task, start):
     """With c_i^0 = ∇f_i(θ^0), K = 1 SCAFFOLD is gradient descent from the first round on."""
     warm = _run(jo.scaffold(1e-2, 1, warm_start=True), task, start)
@@ -123,6 +131,7 @@ def test_warm_start_is_a_first_round_of_controls(task, start):
     assert (many.gap[:, 0] != cold.gap[:, 0]).all()
 
 
+@pytest.mark.slow
 def test_optimizer_transforms_the_direction_before_the_step_size(task, start):
     """Scaling by 2 in optax is twice the step size; momentum starts afresh each round."""
     doubled = _run(jo.cobaaf(**LOCAL, optimizer=optax.scale(2.0)), task, start)
@@ -135,6 +144,7 @@ def test_optimizer_transforms_the_direction_before_the_step_size(task, start):
     assert not np.allclose(longer.model, _run(jo.fedavg(1e-2, 3, 3), task, start).model)
 
 
+@pytest.mark.slow
 def test_algorithms_share_their_random_numbers(task, start):
     """In round 1 plain and controlled algorithms send the same updates through the same noise."""
     channel = jo.Channel(snr_db=3.0)

@@ -144,6 +144,7 @@ def test_bad_synthetic_tasks(changes, words):
         assert str(caught.value).startswith(words), str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_not_needed_is_ignored(task):
     """An algorithm without controls takes a controlled plan; one without calibration any."""
     key = jax.random.key(0)
@@ -183,6 +184,7 @@ def test_canonical_bears_closures_that_hold_themselves():
     assert canonical(one) is not canonical(other)
 
 
+@pytest.mark.slow
 def test_canonical_does_not_keep_everything():
     """Transformations that are gone from use are gone from memory."""
     for number in range(400):

@@ -157,6 +157,7 @@ def test_a_floor_below_zero_has_no_exponent():
     assert "none" in stream.getvalue() and "x: none" in result.figure().axes[0].get_title()
 
 
+@pytest.mark.slow
 def test_noise_terms_are_those_of_the_statements():
     """In N: −2 for Theorem 1, and (2 + NK)/(KN²) for Theorem 2 with σ_θ = σ_c; in S likewise."""
     one, k = np.ones(1, np.float32), rates.STEPS
@@ -232,6 +233,7 @@ def _regions(options, key, trials, algorithm, channel, task):
     return jax.vmap(over_channels, (0, None))(task, channel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(rates.SWEPT_USERS) + 1))
 def test_rates_are_measured_within_the_conditions(swept, number):
     """On the very draws and trials of the default seed: step size, R, logarithm, M, E‖Δ_i‖²."""
@@ -257,6 +259,7 @@ def test_rates_are_measured_within_the_conditions(swept, number):
         assert not heard or constants.participants.tolist() == [list(heard)] * rates.DRAWS
 
 
+@pytest.mark.slow
 def test_the_floor_of_mmse_is_mostly_bias():
     """Finding of `rates`: the average over trials of BAAF's last models at 10 dB has most of the
     gap that the channel adds; full gradients, so that the ideal channel's models are all one."""

@@ -48,6 +48,7 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path):
             jo.Plan.load(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_calibration_has_random_numbers_of_its_own():
     """On samples that are all alike, with the same key, calibration and run part only by θ^0."""
     features = np.repeat(np.eye(2)[None, :1], 5, 1)  # [1, 5, 2]: a fifth of it is the same task

@@ -40,6 +40,7 @@ def test_equivalent_noise_has_variance_sw2_over_n2_alpha(
         assert_within(np.asarray(error).ravel() / task.dim, expected)
 
 
+@pytest.mark.slow
 def test_equivalent_noise_of_the_offline_precoder_follows_the_plan(task):
     plan = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, rounds=4, trials=50)
     history = jo.simulate(
@@ -55,13 +56,11 @@ def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task)
     channel, count = jo.Channel(snr_db=jnp.float32(0.0)), 4000
     block = _block(jnp.zeros((3, 2)))
     keys = jax.random.split(jax.random.key(0), (count, 2))
-    noise = jax.vmap(
-        jax.vmap(
-            lambda k: superpose(k, block, jnp.float32(9.0), channel.noise_variance(2), everyone(3))[
-                0
-            ]
-        )
-    )(keys)
+
+    def draw(key):
+        return superpose(key, block, jnp.float32(9.0), channel.noise_variance(2), everyone(3))[0]
+
+    noise = jax.jit(jax.vmap(jax.vmap(draw)))(keys)
     noise = np.asarray(noise).reshape(count, 4)  # variance sw2·(P/α)/N² = 1
     assert_within(noise, 0.0)
     assert_within(noise**2, 1.0)
@@ -70,6 +69,7 @@ def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task)
     assert_within(np.stack(pairs, 1), 0.0)
 
 
+@pytest.mark.slow
 def test_scaling_power_at_one_snr_changes_nothing(task, start):
     """P and sw2 = P/snr scale together, and α with them."""
 
@@ -87,6 +87,7 @@ def test_scaling_power_at_one_snr_changes_nothing(task, start):
     np.testing.assert_allclose(run(1.0).model, run(1e4).model, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_control_power_lowers_the_control_noise_alone(task, start):
     def run(power):
         return jo.simulate(
@@ -133,13 +134,17 @@ def test_extreme_energies_neither_overflow_nor_vanish(task, start):
 
 def test_an_energy_for_each_user_weights_the_average():
     """x_i = √(P/E_i) v_i: the server holds Σ√α_i v_i/Σ√α_i over those heard, noise sw2/(Σ√α_i)²."""
-    values = jax.random.normal(jax.random.key(0), (4, 3))
-    energy, noise, floor = jnp.array([0.5, 2.0, 8.0, 0.1]), jnp.float32(0.7), 0.6
-    heard = jnp.array([1.0, 1.0, 1.0, 0.0])
-    link = everyone(4).replace(heard=heard, floor=jnp.float32(floor))
+    values = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    energy, noise, floor = np.float32([0.5, 2.0, 8.0, 0.1]), np.float32(0.7), 0.6
+    heard = np.float32([1.0, 1.0, 1.0, 0.0])
+    link = everyone(4).replace(heard=heard, floor=np.float32(floor))
     keys = jax.random.split(jax.random.key(1), 4000)
-    block = _block(values)
-    received, deviation, power = jax.vmap(lambda k: superpose(k, block, energy, noise, link))(keys)
+
+    @jax.jit
+    def sent(energy, link):
+        return jax.vmap(lambda k: superpose(k, _block(values), energy, noise, link))(keys)
+
+    received, deviation, power = sent(energy, link)
     roots = np.sqrt(1 / np.asarray(energy))[:3]
     mean = roots @ np.asarray(values)[:3] / roots.sum()
     assert_within(received, mean)
@@ -147,15 +152,14 @@ def test_an_energy_for_each_user_weights_the_average():
     assert_within((np.asarray(received) - mean) ** 2, expected)
     np.testing.assert_allclose(deviation, np.sqrt(expected), rtol=1e-5)
     np.testing.assert_allclose(power[0], heard * (values**2).sum(1) / energy, rtol=1e-5)
-    equal, common = (
-        superpose(keys[0], block, e, noise, link) for e in (jnp.full(4, 2.0), jnp.float32(2.0))
-    )
+    equal, common = (sent(e, link) for e in (np.full(4, 2.0), np.float32(2.0)))
     for one, other in zip(equal, common, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
-    silent = superpose(keys[0], block, energy, noise, link.replace(heard=jnp.zeros(4)))
+    silent = sent(energy, link.replace(heard=0 * heard))
     assert all(np.isfinite(x).all() for x in silent)
 
 
+@pytest.mark.slow
 def test_the_history_holds_the_noise_deviation(task):
     """√ν of each block: the error of the identity is ν·d in the mean, ν = sw2/(|S|²·α·h_min²)."""
     algorithm = jo.cobaaf(**LOCAL, precode=jo.Constant(1.3), estimate=jo.Identity())

@@ -57,6 +57,7 @@ def fig1(tmp_path_factory):
     return out, printed.getvalue(), errors.getvalue()
 
 
+@pytest.mark.slow
 def test_run_prints_a_table_and_writes_three_files(fig1):
     out, printed, errors = fig1
     assert errors == ""  # no progress where there is no terminal
@@ -88,6 +89,7 @@ def test_run_prints_a_table_and_writes_three_files(fig1):
     assert len([row for row in rows if row["metric"] == "gap"]) == 5 * 3
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_simulate(small):
     """The figure's one program gives what `simulate` gives with the same key, task and channel."""
     small("--snr-db", "3", "--seed", "5")
@@ -106,6 +108,7 @@ def test_numbers_are_those_of_simulate(small):
         np.testing.assert_allclose(data.gap.sel(algorithm=label), alone.gap, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
     monkeypatch.setattr(_chunks, "IN_FLIGHT", 3 * 20)
@@ -114,6 +117,7 @@ def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fading", "csi"])
 def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, few_calibrations):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
@@ -133,6 +137,7 @@ def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, 
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fig4", "fig5", "cnn"])
 def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrations):
     """On the digits that need no download: accuracy and loss, scored every few rounds."""
@@ -171,6 +176,7 @@ def _small_studies(monkeypatch):
     monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -200,6 +206,7 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
 
 
+@pytest.mark.slow
 def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
@@ -211,6 +218,7 @@ def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     assert "SCAFFOLD (noise-free): nobody" not in printed
 
 
+@pytest.mark.slow
 def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
     experiment = figures.EXPERIMENTS["fig1"]
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
@@ -295,6 +303,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(small, monkeypatch):
     assert not small.out.exists()
 
 
+@pytest.mark.slow
 def test_interruption_leaves_nothing_behind(tmp_path):
     """Ctrl-C in the middle of the work: exit code 130, one line, no file."""
     out, cache = tmp_path / "out", tmp_path / "cache"
@@ -316,6 +325,7 @@ def test_interruption_leaves_nothing_behind(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -326,6 +336,7 @@ def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
     assert list(small.out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_kept_where_asked(tmp_path):
     """A second run reads what the first one compiled, and neither has anything to complain of."""
     environment = os.environ | {"JAXOTA_CACHE": str(tmp_path / "cache")}

@@ -11,6 +11,8 @@ import jaxota as jo
 from jaxota import _arguments
 from jaxota.simulation import run
 
+pytestmark = pytest.mark.slow
+
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 ALGORITHMS = {
     "fedavg": jo.fedavg(**LOCAL),

@@ -29,7 +29,8 @@ needs_mnist = pytest.mark.skipif(
     not (MNIST / "train-images-idx3-ubyte.gz").is_file(),
     reason=f"{storage.DATA} does not name a folder with the four MNIST files",
 )
-on_mnist = [needs_mnist, pytest.mark.xdist_group("mnist")]  # prepared once, by one process
+# Prepared once, by one process.
+on_mnist = [needs_mnist, pytest.mark.slow, pytest.mark.xdist_group("mnist")]
 
 
 def _idx(array) -> bytes:

@@ -18,6 +18,8 @@ from jaxota.tasks import _blocks, _functions
 
 KEY = jax.random.key(0)
 DIM, SIZES = 3, (5, 2, 1)
+_gradient_of = jax.jit(lambda task, *where: task.gradient(*where))
+_evaluated = jax.jit(lambda task, model, user: (task.score(model), task.full_gradient(model, user)))
 
 
 def _zeros(key):
@@ -76,6 +78,7 @@ def _gradient(model, user):
     return np.concatenate([[slope.sum()], user["x"].T @ slope])
 
 
+@pytest.mark.slow
 def test_least_squares_is_a_case_of_it(arrays, task):
     """Minibatches, full gradients, calibration, noise: the run of `regression`."""
     same = jo.tasks.empirical(_drawn, _squares, arrays)
@@ -117,7 +120,7 @@ def test_minibatches_are_those_that_were_asked_for(users, logistic):
     for user, held in enumerate(users[0]):
         chosen = np.array([0, SIZES[user] - 1, 0])
         some = {k: v[chosen] for k, v in held.items()}
-        found = logistic.gradient(jnp.float32(model), user, chosen)
+        found = _gradient_of(logistic, model, user, chosen)
         np.testing.assert_allclose(found, _gradient(model, some), atol=1e-5)
 
 
@@ -128,29 +131,34 @@ def test_padding_is_never_seen_and_is_of_the_users_own(users, logistic):
     np.testing.assert_array_equal(x[2], np.repeat(x[2, :1], 5, 0))
     np.testing.assert_allclose(x[1, :2], users[0][1]["x"], rtol=1e-6)
     other = logistic.replace(
-        numbers=jnp.where(outside[..., None], np.nan, logistic.numbers),
-        wholes=jnp.where(outside[..., None], 1 - logistic.wholes, logistic.wholes),
+        numbers=np.where(outside[..., None], np.float32(np.nan), logistic.numbers),
+        wholes=np.where(outside[..., None], 1 - logistic.wholes, logistic.wholes),
     )
-    model = jnp.ones(1 + DIM)
-    steps = jnp.arange(2)
+    model, steps = np.ones(1 + DIM), np.arange(2)
     for user in range(3):
-        pair = [t.gradient(model, user, steps % SIZES[user]) for t in (logistic, other)]
+        pair = [_gradient_of(t, model, user, steps % SIZES[user]) for t in (logistic, other)]
         np.testing.assert_array_equal(*pair)
-    far = logistic.replace(numbers=jnp.where(outside[..., None], 9.0, logistic.numbers))
-    np.testing.assert_array_equal(far.full_gradient(model, 1), logistic.full_gradient(model, 1))
-    assert far.score(model)["loss"] == logistic.score(model)["loss"]
+    far = logistic.replace(numbers=np.where(outside[..., None], np.float32(9), logistic.numbers))
+    (score, gradient), (far_score, far_gradient) = (
+        _evaluated(t, model, 1) for t in (logistic, far)
+    )
+    np.testing.assert_array_equal(far_gradient, gradient)
+    assert far_score["loss"] == score["loss"]
     np.testing.assert_array_equal(logistic.head().counts, [1, 1, 1])
     assert logistic.head().data["x"].shape == (3, 1, DIM)
 
 
 def test_evaluation_in_blocks_changes_nothing(logistic, monkeypatch):
-    model = jnp.linspace(-1.0, 1.0, 1 + DIM)
-    whole = logistic.score(model), logistic.full_gradient(model, 0)
+    model = np.linspace(-1.0, 1.0, 1 + DIM)
+
+    def evaluated():
+        return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(logistic, model)
+
+    whole = evaluated()
     each = _functions.activations(logistic.start, logistic.loss, logistic.columns)
     monkeypatch.setattr(_blocks, "BLOCK", 6 * each)
     assert logistic._block == 6  # of 15 samples in all; 2 of each user's 5
-    again = logistic.score(model), logistic.full_gradient(model, 0)
-    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(whole), strict=True):
+    for a, b in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
@@ -180,7 +188,7 @@ def test_memory_grows_with_what_is_evaluated(users, logistic):
 
 
 def test_a_diverged_model_has_no_scores(logistic):
-    scores = logistic.score(jnp.full(1 + DIM, jnp.nan))
+    scores, _ = _evaluated(logistic, np.full(1 + DIM, np.nan), 0)
     assert all(np.isnan(value) for value in scores.values()) and len(scores) == 4
 
 
@@ -237,6 +245,7 @@ def test_tokens_are_whole_numbers_and_stay_so():
     assert (run.loss[:, -1] < run.loss[:, 0]).all() and task.dim == 16
 
 
+@pytest.mark.slow
 def test_new_numbers_share_a_program_and_initial_scales_sweep(users):
     data, test = users
     before = _program._cache_size()

@@ -178,6 +178,7 @@ def test_pooled_moments_honour_who_is_heard(count):
     assert_within(errors, nu * spread / (spread + nu))
 
 
+@pytest.mark.slow
 def test_pooled_is_close_to_mmse_with_few_of_many_users():
     """2 of 20 users, on the way of BAAF itself: paired errors of the two estimators."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=20, samples=100, dim=10)

@@ -114,6 +114,7 @@ def _feddyn(penalty=2.0):
     return reference.replace(local=local, server=DynamicServer(penalty))
 
 
+@pytest.mark.slow
 def test_feddyn_settles_at_the_optimum_whatever_the_heterogeneity():
     """Local problems solved, no noise: F's optimum; FedAvg of as many steps stays away from it."""
     task, quiet = _quadratics(), jo.Channel(snr_db=np.inf)
@@ -146,6 +147,7 @@ class Kalman:
         return block.origin + mean, (mean, (1 - gain) * variance)
 
 
+@pytest.mark.slow
 def test_a_kalman_filter_remembers_the_rounds_before():
     """Against NumPy on what the identity receives: gradients know no model, noise is shared."""
     slopes, drift, first = np.random.default_rng(1).standard_normal((3, 4)), 0.01, 0.5
@@ -215,6 +217,7 @@ def test_top_k_sends_all_in_the_end():
     np.testing.assert_allclose(sent + memory, updates, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_top_k_in_a_run():
     """One user, at times not heard, against a loop in NumPy; and k = d is no compression."""
     slope, rounds = np.array([[2.9, -1.13, 0.57, 1.97]]), 15
@@ -253,6 +256,7 @@ class OneBit:
         return self.step * jnp.sign(received)
 
 
+@pytest.mark.slow
 def test_one_bit_votes():
     """Without noise the majority; with it wrong as often as Q(|s|·√ρ) says, ρ = P/(d·sw2)."""
     slopes = np.where(np.arange(5)[:, None] < np.array([5, 4, 3, 1]), 1.0, -1.0)  # [user, d]
@@ -286,6 +290,7 @@ class PhaseOnly:
         return jo.Link(heard=ones, gain=gain, amplification=ones, floor=jnp.float32(1.0))
 
 
+@pytest.mark.slow
 def test_phase_only_transmission():
     """Rayleigh: E gain = √π/2, Var gain = 1 − π/4; all are heard, at full power, noise as it is."""
     task, fading = _linear(np.array([[1.0]])), jo.rayleigh(answer=PhaseOnly())
@@ -321,6 +326,7 @@ def _inner_product(f, h):
     return jnp.stack([real, jnp.einsum("a,au->u", f[0], h[1]) - jnp.einsum("a,au->u", f[1], h[0])])
 
 
+@pytest.mark.slow
 def test_two_antennas():
     """Everyone is heard at gain 1 within the budget; the noise is sw2·E/(P·N²·min_i |fᴴh_i|²)."""
     slopes = np.random.default_rng(3).standard_normal((3, 2))
@@ -412,6 +418,7 @@ def _language():
     return jo.tasks.empirical(_transformer_init, _transformer_loss, data, _perplexity, data[0])
 
 
+@pytest.mark.slow
 def test_a_small_transformer_learns_tokens():
     """One user, whole gradients: gradient descent by hand; two users: the perplexity falls."""
     task, data = _language(), jnp.asarray(_tokens())
@@ -598,6 +605,7 @@ def _spread_out():
     return jo.tasks.synthetic_regression(KEY, users=10, samples=20, dim=6)
 
 
+@pytest.mark.slow
 def test_wise_is_fedavg_where_nothing_is_to_be_mended():
     """Ideal channel, λ = 0, a_i = γ = δ = 1 held: FedAvg, to rounding."""
     run = functools.partial(jo.simulate, KEY, task=_spread_out(), rounds=8, trials=2)
@@ -609,6 +617,7 @@ def test_wise_is_fedavg_where_nothing_is_to_be_mended():
     np.testing.assert_allclose(wise.model, plain.model, rtol=0, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 def test_wise_keeps_its_budget_and_leads_at_low_snr():
     run = functools.partial(jo.simulate, KEY, task=_spread_out(), rounds=40, trials=50)
     channel = jo.Channel(snr_db=-5.0)
@@ -644,6 +653,7 @@ EVERY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_part_sweeps_and_exports(name):
     """Two SNRs side by side, each the run it is alone; and nothing that a platform lacks."""

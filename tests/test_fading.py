@@ -121,6 +121,7 @@ def _faded(fading, gains=(1.0, 1.0, 1.0, 1.0), **options):
     return jo.Channel(fading=fading, gains=np.asarray(gains), **options)
 
 
+@pytest.mark.slow
 @each_law
 @pytest.mark.parametrize("make", [jo.cotaf, jo.cobaaf])
 def test_participation_is_as_the_law_says(task, start, fading, make):
@@ -130,6 +131,7 @@ def test_participation_is_as_the_law_says(task, start, fading, make):
     assert_within(np.asarray(history.participants).mean(1) / task.users, share)
 
 
+@pytest.mark.slow
 def test_noise_given_the_participants(task, start):
     """The estimate of the partial average has variance sw2/(|S|² α h_min²), ρ_min on controls."""
     gain, snr_db, thresholds = 1.3, 4.0, {"threshold": 0.5, "control_threshold": 0.7}
@@ -145,6 +147,7 @@ def test_noise_given_the_participants(task, start):
         assert (error[heard == 0] == 0).all() and (heard == 0).any()
 
 
+@pytest.mark.slow
 @each_law
 @pytest.mark.parametrize("csi_error", [0.0, 0.3])
 def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_error):
@@ -155,6 +158,7 @@ def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_err
         assert (power > 0).any()
 
 
+@pytest.mark.slow
 def test_weak_users_are_heard_less(task, start):
     gains = np.array([0.05, 0.5, 1.0, 4.0])
     channel = _faded(jo.rayleigh(threshold=0.4), gains)
@@ -171,6 +175,7 @@ def test_an_empty_set_changes_nothing(task, start):
     assert (history.error == 0).all() and (history.control_error == 0).all()
 
 
+@pytest.mark.slow
 def test_everyone_participating_is_the_channel_without_fading(task, start):
     for algorithm in (jo.cotaf(**BARE), jo.cobaaf(**BARE)):
         plain = _run(algorithm, jo.Channel(), task, start)
@@ -178,6 +183,7 @@ def test_everyone_participating_is_the_channel_without_fading(task, start):
         assert_equal(everyone, plain, task, start)
 
 
+@pytest.mark.slow
 def test_a_line_of_sight_is_the_channel_without_fading(task, start):
     """K → ∞ and threshold t < 1: everyone is heard, at an SNR lower by 20 log10 t."""
     for algorithm in (jo.cotaf(**BARE), jo.cobaaf(**BARE)):
@@ -190,6 +196,7 @@ def test_a_line_of_sight_is_the_channel_without_fading(task, start):
             np.testing.assert_allclose(sight.power, 0.25 * plain.power, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_uniform_sets_of_exactly_s_users(task, start):
     channel = jo.Channel(participants=3)
     history = _run(jo.cotaf(**BARE), channel, task, start)
@@ -200,6 +207,7 @@ def test_uniform_sets_of_exactly_s_users(task, start):
     assert_within(np.asarray(faded.participants).mean(1), 3 * np.exp(-0.64))
 
 
+@pytest.mark.slow
 def test_warm_start_under_partial_participation(arrays, task, start):
     """Whoever is heard first steps along ∇F(θ^0): c_i^0 and ĉ^0 were set by all users."""
     channel = jo.Channel(snr_db=np.inf, participants=1)
@@ -211,6 +219,7 @@ def test_warm_start_under_partial_participation(arrays, task, start):
     np.testing.assert_allclose(history.model, start - 1e-2 * gradient, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_worse_csi_is_a_larger_gap(task, start):
     """COTAF, by paired differences: the same fades, minibatches and noise at every csi_error."""
     errors = np.array([0.0, 0.03, 0.1, 0.3])
@@ -251,6 +260,7 @@ TWIN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "algorithm"),
     [(name, algorithm) for name in TWIN for algorithm in ("COTAF", "BAAF", "COBAAF")]
@@ -300,6 +310,7 @@ def test_twin_with_complex_arithmetic_agrees(arrays, task, start, name, algorith
         assert_within(values[:, ~same], expected[:, ~same])
 
 
+@pytest.mark.slow
 def test_new_fading_numbers_do_not_retrace(task, start):
     """Neither in `simulate` nor in `sweep`."""
     options = {"rounds": ROUNDS, "trials": TRIALS, "initial": start, "user_power": True}
@@ -343,6 +354,7 @@ def _swept(name, values):
     return jo.Channel(fading=getattr(jo, name)(**rest), **gains)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SWEPT)
 def test_sweeps_over_fading_equal_simulations(task, start, name):
     """One number alone, and several in step, each of which matters."""
@@ -363,6 +375,7 @@ def test_sweeps_over_fading_equal_simulations(task, start, name):
     assert every.to_xarray().participants.dims == ("setting", "trial", "round")
 
 
+@pytest.mark.slow
 def test_correlation_reaches_the_rounds_of_a_run(task, start):
     """Who is heard in one round tends to be heard in the next: P(h_r > t, h_{r+1} > t)."""
     threshold, correlation = 0.8, 0.95

@@ -92,6 +92,7 @@ def test_a_padded_user_is_the_user_itself(arrays, task, model):
         np.testing.assert_allclose(*gradients, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_is_never_seen(task):
     """Whatever the padding holds, nothing changes: neither minibatches nor scores touch it."""
     outside = np.arange(7)[None] >= np.array(SIZES)[:, None]
@@ -120,6 +121,7 @@ def _numbers_of_a_sample(task):
     return _functions.activations(task.start, task.loss, task.columns)
 
 
+@pytest.mark.slow
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
@@ -169,18 +171,19 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
 
 
 def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
-    """Blocks of two samples, the last one padded, give the losses and gradients of one block."""
+    """Six samples at once, two of each user's, the last ones padded: the numbers of one block."""
 
     def evaluated():
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(task, model)
 
     whole = evaluated()
-    monkeypatch.setattr(_blocks, "BLOCK", 2 * _numbers_of_a_sample(task))
-    assert task._block == 2
+    monkeypatch.setattr(_blocks, "BLOCK", 6 * _numbers_of_a_sample(task))
+    assert task._block == 6
     for got, expected in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_memory_in_flight_is_bounded_by_its_estimate():
     """What the compiled program of a CNN with full gradients takes, trial by trial."""
     users, rng = 20, np.random.default_rng(0)
@@ -210,6 +213,7 @@ def test_initial_models_are_the_modules_own_plus_a_scale(arrays):
     assert (initial(zero, keys) == 0).all()
 
 
+@pytest.mark.slow
 def test_initial_scales_sweep(task):
     swept = task.replace(init_scale=jnp.array([0.0, 1.0]))
     algorithm = jo.cotaf(0.1, 1, 2, precode=jo.Online())
@@ -220,6 +224,7 @@ def test_initial_scales_sweep(task):
     assert run.to_xarray().accuracy.dims == ("setting", "trial", "evaluation")
 
 
+@pytest.mark.slow
 def test_new_numbers_and_equal_modules_do_not_retrace(arrays):
     before = _program._cache_size()
     for scale, eta in ((0.0, 0.1), (1.0, 0.2)):
@@ -278,6 +283,7 @@ def test_the_cnn_is_a_convolution():
     assert flat["params"]["Dense_0"]["kernel"].shape == (9, 4)
 
 
+@pytest.mark.slow
 def test_modules_of_lists_are_as_good_as_of_tuples(arrays):
     """`nn.Sequential` is mostly given a list, which cannot be hashed; made twice, one program."""
     before = _program._cache_size()

@@ -134,6 +134,7 @@ def test_synthetic_data_have_the_stated_moments():
         assert_within(values.var(1, ddof=1), 1.0)
 
 
+@pytest.mark.slow
 def test_data_are_drawn_once_or_per_trial():
     """Trial t of a redrawn task runs on its own data, which are those of `problem(t)`."""
     draw = functools.partial(jo.tasks.synthetic_regression, jax.random.key(0), 2, 4, 3)

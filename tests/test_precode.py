@@ -9,6 +9,7 @@ import jaxota as jo
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [jo.cotaf, jo.baaf, jo.cobaaf])
 def test_online_keeps_the_budget_in_every_round_of_every_trial(task, make):
     algorithm = make(**LOCAL, precode=jo.Online())
@@ -37,6 +38,7 @@ def test_offline_spends_what_the_plan_says(task, start):
     np.testing.assert_allclose(run(half).power, 2 * run(plan).power, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_offline_cobaaf_overspends_once_calibration_has_converged(task):
     """Noise-free controls converge, Δ → 0, and the noisy run pays for it: the ledger shows it."""
     algorithm = jo.cobaaf(step_size=1e-2, steps=5, batch=None)
@@ -46,6 +48,7 @@ def test_offline_cobaaf_overspends_once_calibration_has_converged(task):
     assert np.isfinite(history.model).all()
 
 
+@pytest.mark.slow
 def test_constant_without_gain_meets_the_plan_in_its_hardest_round(task, start):
     key, algorithm = jax.random.key(0), jo.noisy_fedavg(**LOCAL)
     plan = jo.calibrate(key, algorithm, task, rounds=4, trials=20)
@@ -57,6 +60,7 @@ def test_constant_without_gain_meets_the_plan_in_its_hardest_round(task, start):
     np.testing.assert_allclose(derived.power, given.power, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_bounded_is_the_constant_gain_of_its_bound(task):
     """√P/(KηM) on the model block and √P/M on the control block, before their paths part."""
     bound, reach = 50.0, LOCAL["steps"] * LOCAL["step_size"]

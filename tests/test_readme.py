@@ -5,6 +5,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from jaxota import cli
 
 ROOT = Path(__file__).parent.parent
@@ -15,6 +17,7 @@ def _blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
@@ -34,6 +37,7 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     assert f"{bound.total:.2g} and {bound.control_noise:.2g}" in README
 
 
+@pytest.mark.slow
 def test_commands_run_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAXOTA_CACHE", "off")

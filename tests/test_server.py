@@ -27,6 +27,7 @@ def _run(algorithm, task, start, channel=jo.Channel(), rounds=ROUNDS, **options)
     )
 
 
+@pytest.mark.slow
 def test_sgd_of_one_is_no_optimizer(task, start):
     """To rounding, calibration included, with controls and without."""
     for make in (jo.baaf, jo.cobaaf):
@@ -51,16 +52,20 @@ def test_one_full_step_is_the_optimizer_on_eta_times_the_gradient(arrays, task, 
     optimizer, eta = OPTIMIZERS[name], 1e-2
     run = _run(jo.fedavg(eta, 1, server=optimizer), task, start)
 
-    def slope(model):
-        return jax.grad(lambda m: jnp.mean((features @ m - targets) ** 2))(model)
+    @jax.jit
+    def descend(model, memory):
+        slope = jax.grad(lambda m: jnp.mean((features @ m - targets) ** 2))(model)
+        step, memory = optimizer.update(eta * slope, memory, model)
+        return optax.apply_updates(model, step), memory
 
-    model, memory = jnp.asarray(start[0]), optimizer.init(jnp.asarray(start[0]))
+    model = jnp.asarray(start[0])
+    memory = jax.jit(optimizer.init)(model)
     for _ in range(ROUNDS):
-        step, memory = optimizer.update(eta * slope(model), memory, model)
-        model = optax.apply_updates(model, step)
+        model, memory = descend(model, memory)
     np.testing.assert_allclose(run.model[0], model, rtol=0, atol=1e-5 * np.abs(model).max())
 
 
+@pytest.mark.slow
 def test_calibration_runs_with_the_same_server(task, start):
     """A server that stays where it is calibrates round 1 for ever."""
     still = jo.cotaf(**LOCAL, server=optax.sgd(0.0))
@@ -73,6 +78,7 @@ def test_calibration_runs_with_the_same_server(task, start):
     assert moving.update_energy[-1] < energy[-1] / 2
 
 
+@pytest.mark.slow
 def test_where_nobody_is_heard_the_server_waits(task, start):
     """Neither the model nor the momentum moves, and a round later nothing has happened."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=50.0, control_threshold=50.0))
@@ -101,5 +107,5 @@ def test_an_output_apart_from_the_broadcast_model_is_what_is_scored(task, start)
     half = _run(jo.fedavg(**LOCAL, server=Half()), task, start)
     expected = (np.asarray(plain[0].model) + np.asarray(plain[1].model)) / 2
     np.testing.assert_allclose(half.model, expected, rtol=1e-5, atol=1e-5)
-    gap = jax.vmap(task.problem(0).score)(jnp.asarray(expected))["gap"]
+    gap = jax.jit(lambda task, m: jax.vmap(task.problem(0).score)(m))(task, expected)["gap"]
     np.testing.assert_allclose(half.gap[:, -1], gap, rtol=1e-3)

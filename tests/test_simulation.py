@@ -36,6 +36,7 @@ def traces(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_new_numbers_do_not_retrace(task, traces):
     plan = jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, COUNTED, 5)
     twice = plan.replace(update_energy=np.asarray(plan.update_energy) * 2)
@@ -58,6 +59,7 @@ def test_new_numbers_do_not_retrace(task, traces):
     assert len(traces) == 2
 
 
+@pytest.mark.slow
 def test_equal_optimizers_share_a_program_and_others_do_not(task, traces):
     def descend(optimizer):
         algorithm = jo.fedavg(**LOCAL, optimizer=optimizer)
@@ -72,6 +74,7 @@ def test_equal_optimizers_share_a_program_and_others_do_not(task, traces):
     assert not np.allclose(first.model, other.model)
 
 
+@pytest.mark.slow
 def test_a_users_own_transformation_is_never_taken_for_another(task):
     """Two closures of one code over different state must not share a program."""
 
@@ -106,6 +109,7 @@ def test_old_style_keys_are_taken(task):
     np.testing.assert_array_equal(new.model, old.model)
 
 
+@pytest.mark.slow
 def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
     """However many run beside it, and however they are cut into chunks."""
     algorithm = jo.cobaaf(**LOCAL)
@@ -127,6 +131,7 @@ def test_memory_in_flight_is_bounded(task):
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_same_key_is_what_simulate_measures(task):
     algorithm = jo.cobaaf(**LOCAL)
     plan = jo.calibrate(jax.random.key(0), algorithm, task, rounds=4, trials=8)
@@ -135,6 +140,7 @@ def test_a_plan_of_the_same_key_is_what_simulate_measures(task):
     np.testing.assert_allclose(given.model, measured.model, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_initial_models_leave_calibration_alone(task, start):
     """Trial 0 stays itself whatever the others start from, though nobody gave a plan."""
     far = np.concatenate([start[:1], 1e3 * start[1:3]])
@@ -143,6 +149,7 @@ def test_initial_models_leave_calibration_alone(task, start):
     np.testing.assert_allclose(alone.gap[0], beside.gap[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_calibration_from_models_of_ones_own(task):
     """At the optimum of identical users nothing moves but minibatch noise: little energy."""
     best = np.asarray(task.problem(0).optimum)[None]
@@ -151,6 +158,7 @@ def test_calibration_from_models_of_ones_own(task):
     assert near.update_energy[0] < drawn.update_energy[0] / 2
 
 
+@pytest.mark.slow
 def test_every_thins_the_scores_alone(task):
     full = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3)
     thin = run(jo.cotaf(**LOCAL), jo.Channel(), task, trials=3, every=3)
@@ -188,6 +196,7 @@ def test_plain_mean_without_strong_convexity():
     np.testing.assert_allclose(history.average[0], np.mean(models, 0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_diverging_run_is_kept_and_counted(task):
     history = run(jo.cotaf(step_size=1e3, steps=5), jo.Channel(), task, trials=3)
     assert not np.isfinite(history.model).all()
@@ -196,6 +205,7 @@ def test_a_diverging_run_is_kept_and_counted(task):
     assert not healthy.diverged.any()
 
 
+@pytest.mark.slow
 def test_simulate_can_be_traced_by_its_users(task):
     """Inside someone's own jit and vmap: a gap as a function of the SNR, and of the key."""
 

@@ -20,6 +20,7 @@ def _setting(history, s):
     return jax.tree.map(lambda x: x[s], history.replace(settings={}))
 
 
+@pytest.mark.slow
 def test_seven_snrs_equal_seven_simulations(task, start):
     snrs, algorithm = np.linspace(-10.0, 20.0, 7), jo.cobaaf(**LOCAL)
     options = OPTIONS | {"initial": start[:3]}
@@ -30,6 +31,7 @@ def test_seven_snrs_equal_seven_simulations(task, start):
         assert_equal(_setting(swept, s), one, task, start[:3])
 
 
+@pytest.mark.slow
 def test_arrays_go_in_step(task, start):
     """Fields of algorithm, channel and precoder together, and the settings keep their names."""
     step_sizes, powers, gains = [0.01, 0.02], [1.0, 2.0], [0.5, 0.7]
@@ -54,6 +56,7 @@ def test_arrays_go_in_step(task, start):
     assert swept.to_xarray().power.dims == ("setting", "trial", "round")
 
 
+@pytest.mark.slow
 def test_spreads_of_the_data_can_be_swept():
     draw = functools.partial(jo.tasks.synthetic_regression, KEY, 3, 6, 2)
     spreads = [0.0, 0.1, 0.25]
@@ -63,6 +66,7 @@ def test_spreads_of_the_data_can_be_swept():
         np.testing.assert_allclose(swept.gap[s], one.gap, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_whole_data_sets_and_plans_can_be_swept(arrays, task):
     """One axis more than usual is a sweep, for arrays too."""
     both = task.replace(features=jnp.stack([task.features, 2 * task.features]))
@@ -82,6 +86,7 @@ def test_whole_data_sets_and_plans_can_be_swept(arrays, task):
     assert "features" not in swept.to_xarray().coords  # too large to be a coordinate
 
 
+@pytest.mark.slow
 def test_draws_of_the_data_can_be_swept():
     """Keys in step: one setting a data set."""
     keys = jax.random.split(KEY, 2)
@@ -92,6 +97,7 @@ def test_draws_of_the_data_can_be_swept():
     assert "key" not in swept.to_xarray().coords
 
 
+@pytest.mark.slow
 def test_new_values_do_not_retrace(task):
     program = importlib.import_module("jaxota.sweeping")._program
     program.clear_cache()

@@ -236,6 +236,7 @@ def test_conditions_are_reported():
         assert near.logarithm == 0 and near.conditions["logarithm"]
 
 
+@pytest.mark.slow
 def test_jit_vmap_and_grad_agree_with_a_plain_call():
     rounds = jnp.array([100.0, 1000.0])
     for theorem in THEOREMS.values():
@@ -355,6 +356,7 @@ def test_proposition_1_is_the_error_of_the_estimator(users, threshold):
     assert (expected.sigma <= noise).all()
 
 
+@pytest.mark.slow
 def test_a_wrong_prior_makes_mmse_worse_than_the_identity():
     """The ordering needs a true prior: where users lie 3 off its mean, it can turn round."""
     (mmse, identity), _ = _errors(3, 1.0, 3.0)
@@ -377,6 +379,7 @@ def test_proposition_1_at_its_limits():
     assert float(loud.sigma) == pytest.approx(float(loud.mmse) * 4 * 0.5 * 0.49)
 
 
+@pytest.mark.slow
 def test_measured_constants(arrays, task, start):
     """Against NumPy where all is known: a step too small to leave the initial models."""
     features, targets = arrays
@@ -425,6 +428,7 @@ def test_measured_constants(arrays, task, start):
     assert float(found.rounds) == rounds and float(found.step_size) == pytest.approx(1e-9)
 
 
+@pytest.mark.slow
 def test_the_region_holds_where_users_end_up(arrays, task, start):
     """A step of three times 1/β overshoots, and the largest gradient is at the end of it."""
     features, targets = arrays
@@ -442,6 +446,7 @@ def test_the_region_holds_where_users_end_up(arrays, task, start):
     assert found.gradient_bound == pytest.approx(sizes[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_gradient_bound_covers_the_gains(task, start):
     """1/α ≤ (KηM)²/P, also where the plan met larger updates than the run, or M is given."""
     rounds, users = 2, task.users
@@ -457,6 +462,7 @@ def test_the_gradient_bound_covers_the_gains(task, start):
         assert found.gradient_bound == pytest.approx(least, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_controls_are_measured_as_the_precoder_saw_them(arrays, task, start):
     """With 1 of 4 users heard, ‖c_i‖² are of all users' fresh gradients: `Online` scales by the
     largest of them, and σ_c is what that gain leaves. Steps too small to leave the start."""
@@ -488,12 +494,14 @@ def test_dissimilarity_is_a_line_above_all_points():
     assert flat[0] == 1 and flat[1] == 0  # B² ≥ 1, G² ≥ 0
 
 
+@pytest.mark.slow
 def test_measure_says_that_it_diverged(task, start):
     run = jax.random.key(0), jo.fedavg(1e3, 2), jo.Channel(), task, 60, 2
     with pytest.raises(jo.InputError, match="step_size must be lower here: the runs diverged"):
         theory.measure(*run, initial=start[:2])
 
 
+@pytest.mark.slow
 def test_noise_that_each_precoder_and_estimator_leaves():
     """σ_θ = max_r sw2/(1 + ν/s²): ν by the precoder, s² by the estimator, 4 of 6 users heard."""
     energy, var = np.array([2.0, 0.5, 9.0]), np.array([0.3, 0.2, 5.0])
@@ -550,6 +558,7 @@ def test_measure_refuses_what_has_no_constants(task):
         theory.measure(*run, Unknown(), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[:3], ids=lambda case: case.label)
 def test_bounds_hold_where_their_conditions_do(case):
     """What `jaxota run bounds` runs, its data draws, step sizes and R (the two shortest and the
@@ -583,6 +592,7 @@ def _as_the_theorem_asks(found):
     return np.asarray(found.bound.applies).all() and (found.excess <= 1).all()
 
 
+@pytest.mark.slow
 def test_theorem_1_fails_where_the_prior_misleads():
     """Finding: BAAF itself, all conditions met, lies above Theorem 1, at the proofs' step size and
     at others around it; its proof has no bias.
@@ -622,6 +632,7 @@ def clean_controls():
     return run
 
 
+@pytest.mark.slow
 def test_theorem_2_fails_by_its_factor_of_1_over_k(clean_controls):
     """Finding: the 1/K of the model noise is wrong; without it, as in the proof, all is well.
 
@@ -640,6 +651,7 @@ def test_theorem_2_fails_by_its_factor_of_1_over_k(clean_controls):
     assert (_ratio(clean_controls(1.0))[0] < 1).all()
 
 
+@pytest.mark.slow
 def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     """Which `simulate` returns with the plan of R rounds, at the step size of that R."""
     task, key, channel = well_conditioned(0, 2), jax.random.key(1), jo.Channel(0.0)
@@ -652,6 +664,7 @@ def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     np.testing.assert_allclose(found.gap[0, 0], gap, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     """Finding: the proof of Theorem 3 takes E‖Δ_i‖² ≤ (KηM)²; x_i/√P is Δ_i/(KηM) with `Bounded`.
 
@@ -675,6 +688,7 @@ def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     assert (np.asarray(history.user_power)[:, 0] < 1).all()  # in round 1 all is well
 
 
+@pytest.mark.slow
 def test_theorems_fail_where_the_logarithm_is_zero(task, start):
     """Finding: for μ²R·d_0 ≤ c the noise terms vanish, the proofs' step is 0, and the model stays
     at θ^0, whose gap is at least μ·d_0/2; the bound falls below that as R grows."""

@@ -159,6 +159,7 @@ def plans(arrays):
     return [measure(np.random.default_rng(7), *arrays, local=x) for x in (PLAIN, CONTROLLED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEAN)
 def test_means_agree_under_noise_and_minibatches(arrays, task, start, plans, name):
     """Gaps, losses, errors, powers: means over 300 trials within 4 computed standard errors."""
@@ -186,6 +187,7 @@ def test_means_agree_under_noise_and_minibatches(arrays, task, start, plans, nam
     assert_within(ours.average, twin["average"])
 
 
+@pytest.mark.slow
 def test_own_calibrations_agree_in_the_mean(arrays, task):
     """Plans measured on minibatches by both sides: means over repeated calibrations."""
     local, algorithm = CONTROLLED, _algorithm(CONTROLLED, "offline", "mmse")
