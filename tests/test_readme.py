@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxota import cli
+from jaxota import cli, theory
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,6 +32,11 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     for picture in ("curves.png", "partition.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
     assert names["difference"].mean.shape == (20,)
+    bound, constants = names["bound"], names["constants"]
+    control, step = bound.terms["control_noise"], theory.step_size(constants, 100, theory.theorem_2)
+    assert f"# {float(bound.total):.2g} and {float(control):.2g}\n" in README
+    assert f"the proofs' choice, {float(step):.1e}".replace("e-0", "e-") in README
+    assert all(bound.conditions.values())
     bound = names["bound"]
     assert all(bound.conditions.values()) and len(bound.conditions) == 5
     assert f"{bound.total:.2g} and {bound.control_noise:.2g}" in README

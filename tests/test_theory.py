@@ -636,8 +636,8 @@ def clean_controls():
 def test_theorem_2_fails_by_its_factor_of_1_over_k(clean_controls):
     """Finding: the 1/K of the model noise is wrong; without it, as in the proof, all is well.
 
-    With the M² of the gains, the gap is 8.6 times the bound (of 400 trials) at the proofs' step
-    size, and more than twice the bound at smaller ones. It takes a budget of its own for the
+    With the M² of the gains, the gap is more than five times the bound at the proofs' step size,
+    and more than twice the bound at smaller ones. It takes a budget of its own for the
     controls: with one P, as in the paper, the stated control noise covers for it.
     """
     found = clean_controls(1e8)
