@@ -152,7 +152,9 @@ def test_noise_given_the_participants(task, start):
 @pytest.mark.parametrize("csi_error", [0.0, 0.3])
 def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_error):
     fading = fading.replace(csi_error=csi_error)
-    history = _run(jo.cobaaf(**BARE), _faded(fading, [0.1, 1.0, 2.0, 5.0]), task, start)
+    algorithm = jo.cobaaf(**LOCAL, precode=jo.Online())  # with a prior, and so with calibration
+    channel = _faded(fading, [0.1, 1.0, 2.0, 5.0])
+    history = _run(algorithm, channel, task, start, calibration_trials=10)
     for power in (history.user_power, history.user_control_power):
         assert (power <= 1 + 1e-5).all()
         assert (power > 0).any()
