@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota import _validate, stages
 from jaxota._chunks import trials_at_once
+from jaxota._devices import Spread, spread, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -25,7 +26,9 @@ class Options(NamedTuple):
     every: int
     calibration_trials: int
     user_power: bool
-    chunk: int  # trials in flight at once
+    chunk: int  # trials in flight at once, on each device
+    over: Spread = Spread()  # devices
+    average_scores: bool = False  # whether the weighted average is scored, too
 
 
 class Setting(NamedTuple):
@@ -63,8 +66,9 @@ def experiment(
         "plan": _plan(plan, setting, rounds),
         "initial": _initial(initial, trials, setting.task),
     }
-    chunk = trials_at_once((setting.algorithm,), setting.task)
-    return arguments, Options(rounds, every, calibration_trials, bool(user_power), chunk)
+    over = Spread() if unspread(arguments) else spread(trials)
+    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices)
+    return arguments, Options(rounds, every, calibration_trials, bool(user_power), chunk, over)
 
 
 def calibration(
@@ -84,8 +88,9 @@ def calibration(
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    chunk = trials_at_once((setting.algorithm,), setting.task)
-    return arguments, Options(rounds, 1, trials, False, chunk)
+    over = Spread() if unspread(arguments) else spread(trials)
+    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices)
+    return arguments, Options(rounds, 1, trials, False, chunk, over)
 
 
 def refuse_swept(**parts: Any) -> None:

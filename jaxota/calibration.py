@@ -1,5 +1,6 @@
 """Before the first round: a noise-free run tells precoder and estimator what to expect."""
 
+import functools
 from typing import Any
 
 import jax
@@ -7,12 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
+from jaxota._devices import everywhere, together
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
 from jaxota.precode import Online
 from jaxota.problems import Task
-from jaxota.rounds import in_chunks, one_trial
+from jaxota.rounds import one_trial
 from jaxota.types import Absent, Info, Numbers, Plan, State, given
 
 _CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
@@ -85,7 +87,7 @@ def observe(
         )
         return seen[0]
 
-    return in_chunks(trial, trials, options.chunk)
+    return together(trial, trials, options.chunk, options.over)
 
 
 def noise_free(algorithm: Algorithm) -> Algorithm:
@@ -109,7 +111,12 @@ def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
     )
 
 
-_program = jax.jit(measure, static_argnames="options")
+@functools.partial(jax.jit, static_argnames="options")
+def _program(options: _arguments.Options, **arguments: Any) -> Plan:
+    def run(arguments: dict[str, Any]) -> Plan:
+        return measure(options, **arguments)
+
+    return everywhere(run, options.over)(arguments)
 
 
 def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:

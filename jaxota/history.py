@@ -60,6 +60,7 @@ class History:
     user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
     model: [trial, d] the last model.
     average: [trial, d] the weighted average of all models, eq. final_output.
+    average_scores: [trial] the scores of that average, where they were asked for.
     settings: [setting] the swept values of each name.
     every: how many rounds pass between two evaluations.
 
@@ -78,6 +79,9 @@ class History:
     user_control_power: ByUser = ()
     model: Models = ()
     average: Models = ()
+    average_scores: dict[str, Maybe[Float[Array | np.ndarray, "*setting trial"]]] = (
+        dataclasses.field(default_factory=dict)
+    )
     settings: dict[str, Shaped[Array | np.ndarray, "setting *shape"]] = dataclasses.field(
         default_factory=dict
     )

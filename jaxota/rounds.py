@@ -211,15 +211,3 @@ def _accumulate(state: State, model: Vector, contraction: Scalar) -> tuple[Vecto
     """The average with weights w_r = (1 − μη̃/2)^{1−r}, kept in units of the newest weight."""
     weight = jnp.maximum(1.0 - contraction / 2.0, 0.0) * state.weight + 1.0
     return state.average + (model - state.average) / weight, weight
-
-
-def in_chunks(function: Callable[..., Any], trials: Int[Array, "trial"], chunk: int) -> Any:
-    """`function` of every trial, `chunk` at a time in one program; results stacked [trial, …]."""
-    count = len(trials)
-    if count <= chunk:
-        return jax.vmap(function)(trials)
-    pieces = -(-count // chunk)
-    size = -(-count // pieces)
-    padded = jnp.pad(trials, (0, pieces * size - count), mode="edge").reshape(pieces, size)
-    results = jax.lax.map(jax.vmap(function), padded)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], results)

@@ -1,5 +1,6 @@
 """All trials of an experiment, calibration included, as one compiled program."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,12 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
+from jaxota._devices import in_chunks, on_devices
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure
 from jaxota.channel import Channel
 from jaxota.history import History, check_scores
-from jaxota.problems import Task
-from jaxota.rounds import in_chunks, one_trial
+from jaxota.problems import Problem, Task
+from jaxota.rounds import one_trial
 from jaxota.types import Absent, Info, Numbers, Plan, State, given
 
 
@@ -94,18 +96,29 @@ def run_all(
             return score, _seen(info, options.user_power)
 
         start = initial[t] if given(initial) else initial
-        return one_trial(
-            key, t, algorithms, channel, problem, moments, start, options.rounds, reveal
+        run = key, t, algorithms, channel, problem, moments, start, options.rounds
+        states, seen = one_trial(*run, reveal)
+        last = tuple(
+            _last(algorithm, state, problem if options.average_scores else None)
+            for algorithm, state in zip(algorithms, states, strict=True)
         )
+        return last, seen
 
-    states, seen = in_chunks(trial, trials, options.chunk)
+    lasts, seen = in_chunks(trial, trials, options.chunk)
     return tuple(
-        _history(algorithm, state, score, ledger, every)
-        for algorithm, state, (score, ledger) in zip(algorithms, states, seen, strict=True)
+        _history(last, score, ledger, every)
+        for last, (score, ledger) in zip(lasts, seen, strict=True)
     )
 
 
-_program = jax.jit(run, static_argnames="options")
+@functools.partial(jax.jit, static_argnames="options")
+def _program(options: _arguments.Options, trials: Int[Array, "trial"], **arguments: Any) -> History:
+    names, values = zip(*arguments.items(), strict=True)
+
+    def mine(values: list[Any], trials: Int[Array, "trial"]) -> History:
+        return run(options, trials=trials, **dict(zip(names, values, strict=True)))
+
+    return on_devices(mine, options.over, list(values), [None] * len(values), trials)
 
 
 def _seen(info: Info, user_power: bool) -> dict[str, Array]:
@@ -122,18 +135,18 @@ def _seen(info: Info, user_power: bool) -> dict[str, Array]:
     return seen
 
 
+def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[str, Any]:
+    """What the history keeps of a trial's end; a `problem` also scores the average."""
+    return {
+        "model": algorithm.server.output(state.model, state.server),
+        "average": state.average,
+        "average_scores": problem.score(state.average) if problem else {},
+    }
+
+
 def _history(
-    algorithm: Algorithm,
-    state: State,
-    scores: dict[str, Any],
-    seen: dict[str, Any],
-    every: int,
+    last: dict[str, Any], scores: dict[str, Any], seen: dict[str, Any], every: int
 ) -> History:
     check_scores(scores)
-    return History(
-        scores=jax.tree.map(lambda x: x[:, every - 1 :: every], scores),
-        **seen,
-        model=jax.vmap(algorithm.server.output)(state.model, state.server),
-        average=state.average,
-        every=every,
-    )
+    thinned = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+    return History(scores=thinned, **seen, **last, every=every)

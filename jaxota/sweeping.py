@@ -4,10 +4,11 @@ import functools
 from typing import Any
 
 import jax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once
+from jaxota._devices import on_devices, spread, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -51,8 +52,9 @@ def sweep(
         extra |= _validate.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count)
-    options = options._replace(chunk=chunk)
+    over = options.over if unspread(parts, arguments) else spread(trials, count)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * over.trials)
+    options = options._replace(chunk=chunk, over=over)
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)
     return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
@@ -64,12 +66,18 @@ def _program(
     structure: jax.tree_util.PyTreeDef,
     axes: tuple[int | None, ...],
     values: list[Array],
+    trials: Int[Array, "trial"],
     **arguments: Any,
 ) -> History:
-    def setting(values: list[Array]) -> History:
-        return run(options, **jax.tree.unflatten(structure, values), **arguments)
+    common = list(arguments.values())
 
-    return jax.vmap(setting, in_axes=(list(axes),))(values)
+    def setting(values: list[Any], trials: Int[Array, "trial"]) -> History:
+        parts = jax.tree.unflatten(structure, values[len(common) :])
+        named = dict(zip(arguments, values, strict=False))
+        return run(options, trials=trials, **named, **parts)
+
+    whole = *[None] * len(common), *axes
+    return on_devices(setting, options.over, [*common, *values], whole, trials)
 
 
 def _count(settings: dict[str, Array]) -> int:

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._arguments import Options
+from jaxota._devices import in_chunks
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
 from jaxota.channel import Channel
 from jaxota.problems import Task
-from jaxota.rounds import in_chunks, one_trial
+from jaxota.rounds import one_trial
 from jaxota.types import Absent, Info, Maybe, Plan, Scalar, State, Vector, given, part
 
 
