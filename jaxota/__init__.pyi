@@ -45,6 +45,9 @@ from .server import Adopt as Adopt
 from .server import Aggregate as Aggregate
 from .server import Optimizer as Optimizer
 from .simulation import simulate as simulate
+from .studies.grids import grid as grid
+from .studies.opening import open as open
+from .studies.study import Study as Study
 from .sweeping import sweep as sweep
 from .types import Plan as Plan
 from .types import State as State

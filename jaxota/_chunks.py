@@ -1,5 +1,6 @@
-"""How many trials run at once: one rule for all that runs."""
+"""How many trials run at once, and how much work is a chunk: one rule for all that runs."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,23 +13,40 @@ MEMORY = 2**30  # bytes of working memory that the trials in flight may take
 # What may run between two signs of progress: users of all trials and settings, and products.
 IN_FLIGHT = 4000
 PRODUCTS = 2e10
+# Where that makes more chunks than FEW, they grow, up to so many times.
+FEW, LARGEST = 250, 16
 
 
 def trials_at_once(algorithms: Sequence["Algorithm"], task: Task, settings: int = 1) -> int:
     """How many trials of `algorithms` side by side, in so many `settings`, fit into memory."""
-    floats = sum(
+    return max(1, MEMORY // (bytes_per_trial(algorithms, task) * settings))
+
+
+def bytes_per_trial(algorithms: Sequence["Algorithm"], task: Task) -> int:
+    """An estimate of what a trial takes while it runs."""
+    return 4 * sum(
         8 * task.users * task.dim + task.floats_per_trial(algorithm.local.draws)
         for algorithm in algorithms
     )
-    return max(1, MEMORY // (4 * floats * settings))
 
 
 def trials_between_reports(
     algorithms: Sequence["Algorithm"], task: Task, settings: int, rounds: int, trials: int
 ) -> int:
     """How many to run before progress is reported: pieces of one size, none of which takes long."""
+    most = _short(algorithms, task, rounds) // settings
+    pieces = math.ceil(trials / max(1, most))
+    return math.ceil(trials / pieces)
+
+
+def rows_at_once(algorithms: Sequence["Algorithm"], task: Task, rounds: int, rows: int) -> int:
+    """How many of so many rows, each a trial of a setting, are a chunk."""
+    short = max(1, _short(algorithms, task, rounds))
+    return short * min(max(1, rows // short // FEW), LARGEST)
+
+
+def _short(algorithms: Sequence["Algorithm"], task: Task, rounds: int) -> int:
+    """How many trials take no more than a moment."""
     samples = sum(algorithm.local.steps * algorithm.local.draws for algorithm in algorithms) or 1
-    users = task.users * settings
-    products = users * samples * task.dim * rounds
-    pieces = -(-trials // max(1, int(min(IN_FLIGHT // users, PRODUCTS // products))))
-    return -(-trials // pieces)
+    products = task.users * samples * task.dim * rounds
+    return int(min(IN_FLIGHT // task.users, PRODUCTS // products))

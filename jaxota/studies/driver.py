@@ -1,0 +1,116 @@
+"""The driver: whatever runs in chunks is run here, kept in memory or in a store."""
+
+import concurrent.futures
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxota.errors import InputError
+from jaxota.studies.job import Job
+from jaxota.studies.means import finished
+
+
+class Sink(Protocol):
+    """What keeps the chunks of a job."""
+
+    @property
+    def plans(self) -> Any:
+        """What keeps its calibrations, or None."""
+
+    def missing(self) -> list[int]:
+        """The numbers of the chunks that are not there."""
+
+    def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Keep a chunk."""
+
+    def dataset(self) -> Any:
+        """What there is, as an `xarray.Dataset`."""
+
+
+class Memory:
+    """Chunks that are gone when the process is."""
+
+    plans = None
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.space = job, job.space
+        self._arrays = self.space.empty()
+        self._missing = set(range(self.space.count))
+
+    def missing(self) -> list[int]:
+        return sorted(self._missing)
+
+    def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
+        region = self.space.region(number)
+        for name, variable in self.space.variables.items():
+            self._arrays[name][self.space.where(variable, region)] = arrays[name]
+        self._missing.discard(number)
+
+    def dataset(self) -> Any:
+        return finished(self.space.dataset(self._arrays), self.job.attributes)
+
+
+def sink(job: Job, out: str | os.PathLike[str] | None, resume: bool) -> Sink:
+    """Where a job's chunks go: to a store in the folder `out`, or into memory."""
+    if out is None:
+        if resume:
+            raise InputError("resume must come with a folder that holds the store to go on with")
+        return Memory(job)
+    from jaxota.studies.store import Store  # loads zarr, which is slow
+
+    return Store.entered(Path(out), job, resume)
+
+
+def drive(
+    job: Job,
+    into: Sink,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    executor: Any = None,
+    work: Callable[[int], Any] | None = None,
+    report: Callable[..., None] = lambda *_, **__: None,
+) -> None:
+    """Do what is missing: here, or by an `executor`, which runs `work` of each number.
+
+    `report(what, done, of, steps)` hears before each chunk how far it is.
+    """
+    place, shards = shard
+    pending = [number for number in into.missing() if number % shards == place]
+    each = job.steps / max(1, job.space.count)
+    of = len(pending)
+
+    def hear(what: str, done: int, total: int | None = None) -> None:
+        report(what, done, total, steps=0.0)
+
+    if executor is not None:
+        for done, _ in enumerate(_submitted(executor, work or _remote(job, into), pending)):
+            report("running", done + 1, of, steps=each * (done + 1))
+        return
+    for done, number in enumerate(pending):
+        report("running", done, of, steps=each * done)
+        into.write(number, job.compute(number, hear, into.plans))
+    report("running", of, of, steps=each * of)
+
+
+def _remote(job: Job, into: Sink) -> Callable[[int], Any]:
+    """The work of a chunk elsewhere: computed and written there."""
+
+    def work(number: int) -> int:
+        into.write(number, job.compute(number, lambda *_: None, into.plans))
+        return number
+
+    return work
+
+
+def _submitted(executor: Any, work: Callable[[int], Any], numbers: list[int]) -> Iterator[Any]:
+    """What `work` gives of each number, as it is done; what is not begun is taken back on error."""
+    futures = [executor.submit(work, number) for number in numbers]
+    try:
+        for future in concurrent.futures.as_completed(futures):
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()

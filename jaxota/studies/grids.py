@@ -1,0 +1,160 @@
+"""What is swept: axes, each of one field or of several in step, and their product."""
+
+import dataclasses
+import itertools
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota.errors import InputError
+
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any] | np.ndarray | jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A dimension of settings.
+
+    name: of the dimension: the field's, or "setting" where several fields go in step.
+    fields: by the name of each field its values.
+    labels: what each value is called.
+    """
+
+    name: str
+    fields: dict[str, tuple[Any, ...]]
+    labels: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The product of axes.
+
+    axes: in the order of the dimensions of what comes out.
+    """
+
+    axes: tuple[Axis, ...] = ()
+
+    def __mul__(self, other: "Grid") -> "Grid":
+        _refuse_twice([axis.name for axis in (*self.axes, *other.axes)])
+        return Grid((*self.axes, *other.axes))
+
+    def followed(self, labels: dict[str, list[Any]]) -> "Grid":
+        """The same with the values of each axis in the order of these labels, others behind.
+
+        InputError where a label is not there any more.
+        """
+        return Grid(tuple(_followed(axis, labels[axis.name]) for axis in self.axes))
+
+
+def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
+    """The product of what is swept, for `sweep` and `Study`.
+
+    in_step: of several fields, as a dict, their values in step: one axis, called "setting".
+    fields: by the name of a field its values, one axis each. A name is that of a field of
+        algorithm, channel or task, such as `snr_db`, or, where that is not enough, its path, such
+        as `**{"channel.power": [1, 2]}`. Values are numbers, whole parts, or a dict of them by
+        their labels. Numbers that count (`users`, `steps`) are swept like those that multiply.
+    """
+    several = [_in_step(group, number) for number, group in enumerate(in_step)]
+    axes = [*several, *(_axis(name, values) for name, values in fields.items())]
+    _refuse_twice([axis.name for axis in axes])
+    return Grid(tuple(axes))
+
+
+def _axis(name: str, values: Values) -> Axis:
+    each, labels = _values(name, values)
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise InputError(f"{name} must not hold a value twice, got {twice!r} again")
+    return Axis(name, {name: each}, labels)
+
+
+def _in_step(group: Mapping[str, Values], number: int) -> Axis:
+    if not isinstance(group, Mapping) or not group:
+        raise InputError(f"fields in step must be a dict of values by their names, got {group!r}")
+    fields = {name: _values(name, values)[0] for name, values in group.items()}
+    lengths = {name: len(values) for name, values in fields.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"fields in step must be of one length, got {lengths}")
+    name = "setting" if number == 0 else f"setting_{number + 1}"
+    return Axis(name, fields, tuple(range(next(iter(lengths.values())))))
+
+
+def _values(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The values of an axis, and their labels."""
+    if isinstance(values, Mapping):
+        each, labels = tuple(values.values()), tuple(map(str, values))
+    elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not np.ndim(values):
+        raise InputError(f"{name} must be a list of values to sweep over, got {values!r}")
+    else:
+        each = tuple(values)
+        labels = tuple(_label(value, number) for number, value in enumerate(each))
+    if not each:
+        raise InputError(f"{name} must hold at least one value, got none")
+    return each, labels
+
+
+def _label(value: Any, number: int) -> Any:
+    """What a value is called: a number by itself, a part by how it is written."""
+    if isinstance(value, bool | str) or value is None:
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if np.ndim(value) == 0 and _is_number(value):
+        # As short as it was meant: 0.1 and float32's 0.1 are one label.
+        return float(np.format_float_positional(np.float32(value))) + 0.0
+    if dataclasses.is_dataclass(value):
+        return shown(value)
+    return number  # of an array, or of a random key
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, numbers.Real):
+        return True
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.number)
+
+
+def shown(part: Any) -> str:
+    """A part as one writes it: its class and what differs from the default."""
+    words = []
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if dataclasses.is_dataclass(value) and type(value) is not type(field.default):
+            words.append(shown(value))
+        elif dataclasses.is_dataclass(value):
+            inside = shown(value)
+            words += [inside] if not inside.endswith("()") else []
+        elif np.size(value) == 1 and value != field.default:
+            number = value if isinstance(value, str | bool | int) else f"{float(value):g}"
+            words.append(f"{field.name}={number}")
+    return f"{type(part).__name__}({', '.join(words)})"
+
+
+def _followed(axis: Axis, labels: list[Any]) -> Axis:
+    for label in labels:
+        if label not in axis.labels:
+            raise InputError(f"{axis.name} holds {label!r} in the store, and not here")
+    order = sorted(
+        range(len(axis)),
+        key=lambda i: labels.index(axis.labels[i]) if axis.labels[i] in labels else len(labels) + i,
+    )
+    fields = {name: tuple(values[i] for i in order) for name, values in axis.fields.items()}
+    return Axis(axis.name, fields, tuple(axis.labels[i] for i in order))
+
+
+def _refuse_twice(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{name} must be swept once, got it twice")
+
+
+def points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """All indices of a product, the last one fastest."""
+    return list(itertools.product(*map(range, sizes)))

@@ -1,0 +1,247 @@
+"""A study as a job: chunks, each a pure function of the study and its number."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+import jaxota
+from jaxota.history import DIMENSIONS, History
+from jaxota.studies import means, programs
+from jaxota.studies.cuts import cut
+from jaxota.studies.descriptions import describe
+from jaxota.studies.plans import Calibrations, Keeper
+from jaxota.studies.programs import Programs
+from jaxota.studies.settings import enter
+from jaxota.studies.spaces import Space, Variable
+from jaxota.studies.study import Study
+from jaxota.types import given
+
+
+class Job(Protocol):
+    """What the driver runs: a labelled space that is filled chunk by chunk."""
+
+    @property
+    def name(self) -> str:
+        """Of what is run, and so of its files."""
+
+    @property
+    def space(self) -> Space:
+        """What is filled."""
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """The dimensions along which a store of it may be given more."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Everything that decides the numbers, in plain words; not what lies along `growing`."""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a reader of the results must know."""
+
+    @property
+    def steps(self) -> float:
+        """The local steps of users in all of it."""
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """How it is cut."""
+
+    def cut_as(self, blocks: dict[str, int]) -> None:
+        """From now on it is cut into blocks of these sizes."""
+
+    def follow(self, labels: dict[str, list[Any]]) -> None:
+        """From now on what is swept is in the order of these labels, and what is new comes last."""
+
+    def compute(
+        self, number: int, report: Callable[..., None], plans: Keeper | None = None
+    ) -> dict[str, np.ndarray]:
+        """The chunk of a number; `plans` remembers calibrations."""
+
+
+class StudyJob:
+    """A `Study`, entered, cut and compiled as far as it is needed.
+
+    memory: bytes that a chunk may take; by default what the devices have to spare.
+    """
+
+    def __init__(self, study: Study, memory: int | None = None) -> None:
+        self.settings = enter(study)
+        self.study = self.settings.study
+        self._memory = memory
+        self._programs = Programs(self.study.random_key)
+        self._calibrations = Calibrations(self._programs)
+
+    @property
+    def name(self) -> str:
+        return self.study.name
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        trials = "block" if self.study.keep == "mean" else "trial"
+        return (*(axis.name for axis in self.settings.axes), trials)
+
+    @property
+    def steps(self) -> float:
+        each = [
+            group.parts["task"].users * algorithm.local.steps
+            for group in self.settings.groups.values()
+            for algorithm in group.parts["algorithms"]
+        ]
+        inner = math.prod(self.settings.swept_sizes.values())
+        return float(sum(each) * inner * self.study.trials * self.study.rounds)
+
+    @functools.cached_property
+    def blocks(self) -> dict[str, int]:
+        """The size of a block along each axis of numbers, and along the trials."""
+        return cut(self.settings, self._programs, self._memory)
+
+    def cut_as(self, blocks: dict[str, int]) -> None:
+        names = (*self.settings.swept_sizes, "trial")
+        self.__dict__["blocks"] = {name: blocks[name] for name in names}
+        self.__dict__.pop("_full", None)
+
+    def follow(self, labels: dict[str, list[Any]]) -> None:
+        over = self.study.over.followed(labels)
+        if over != self.study.over:
+            self.settings = enter(self.study.replace(over=over))
+            self.study = self.settings.study
+            self.__dict__.pop("_full", None)
+
+    @functools.cached_property
+    def _full(self) -> Space:
+        """All results of all trials."""
+        study, axes, scores = self.study, self.settings.axes, self.settings.scores
+        every = math.gcd(study.every, study.rounds)
+        lead = ("algorithm", *(axis.name for axis in axes), "trial")
+        results = dict.fromkeys(scores, ("evaluation",))
+        results |= {k: dims[1:] for k, dims in DIMENSIONS.items() if k in self._ledger}
+        results |= dict.fromkeys((f"average_{k}" for k in scores), ())
+        sizes = {
+            "algorithm": len(study.algorithms),
+            **{axis.name: len(axis) for axis in axes},
+            "trial": study.trials,
+            "evaluation": study.rounds // every,
+            "round": study.rounds,
+            "parameter": max(g.parts["task"].dim for g in self.settings.groups.values()),
+        }
+        blocks = dict.fromkeys((axis.name for axis in axes), 1) | self.blocks
+        variables = {name: Variable((*lead, *dims)) for name, dims in results.items()}
+        coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
+        for axis in axes:
+            coords[axis.name] = axis.name, list(axis.labels)
+            if tuple(axis.fields) != (axis.name,):
+                coords |= {k: (axis.name, list(_plain(v))) for k, v in axis.fields.items()}
+        coords["round"] = "round", 1 + np.arange(study.rounds)
+        coords["evaluation"] = "evaluation", every * (1 + np.arange(study.rounds // every))
+        return Space(sizes, blocks, variables, coords)
+
+    @property
+    def _ledger(self) -> set[str]:
+        """What there is beside the scores."""
+        algorithms = [a for g in self.settings.groups.values() for a in g.parts["algorithms"]]
+        controlled = any(algorithm.local.controlled for algorithm in algorithms)
+        return {
+            name
+            for name in DIMENSIONS
+            if not name.startswith("user_") and (controlled or "control" not in name)
+        }
+
+    @property
+    def space(self) -> Space:
+        if self.study.keep == "trials":
+            return self._full
+        return means.space(self._full, self.settings.scores)
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        study = self.study
+        return {
+            "algorithms": {label: describe(a) for label, a in study.algorithms.items()},
+            "channel": describe(study.channel),
+            "task": describe(study.task),
+            "key": describe(study.random_key),
+            "swept": [name for axis in self.settings.axes for name in axis.fields],
+            **{
+                name: getattr(study, name)
+                for name in ("rounds", "every", "calibration_trials", "keep", "reference")
+            },
+            "jaxota": jaxota.__version__,
+            "jax": jax.__version__,
+        }
+
+    def compute(
+        self, number: int, report: Callable[..., None], plans: Keeper | None = None
+    ) -> dict[str, np.ndarray]:
+        full, settings = self._full, self.settings
+        region = full.region(number)
+        outer = [a.name for a, inner in zip(settings.axes, settings.swept, strict=True) if not inner]
+        group = settings.groups[tuple(region[name].start for name in outer)]
+        rows, trials = self._rows(region), np.arange(region["trial"].start, region["trial"].stop)
+        # The last block of an axis may be short: it is filled up, so that it is no other program.
+        block = math.prod(self.blocks[name] for name in settings.swept_sizes)
+        filled = np.pad(rows, (0, block - len(rows)), mode="edge").tolist()
+        numbers = trials[0] + np.arange(self.blocks["trial"])
+        each = {r: self._calibrations.plans(group, r, report, plans) for r in set(filled)}
+        histories = programs.simulate(
+            self._programs, group, np.asarray(filled), numbers, [each[r] for r in filled]
+        )
+        arrays = full.empty(region)
+        for place, history in enumerate(histories):
+            for name, values in _results(history).items():
+                mine = np.asarray(values)[: len(rows), : len(trials)]
+                target = arrays[name][place]
+                mine = mine.reshape(target.shape[: len(settings.axes)] + mine.shape[1:])
+                target[tuple(map(slice, mine.shape))] = mine
+        if self.study.keep == "mean":
+            reference = list(self.study.algorithms).index(self.study.reference)
+            arrays = means.of_block(arrays, full, settings.scores, reference)
+        return arrays
+
+    def _rows(self, region: dict[str, slice]) -> np.ndarray:
+        """The numbers, in their group, of the settings of a region."""
+        sizes = self.settings.swept_sizes
+        if not sizes:
+            return np.zeros(1, int)
+        inner = [np.arange(region[name].start, region[name].stop) for name in sizes]
+        return np.ravel_multi_index(np.ix_(*inner), tuple(sizes.values())).ravel()
+
+    @property
+    def uncalibrated(self) -> set[str]:
+        """The algorithms of which a calibration diverged, of those measured or read here."""
+        labels = list(self.study.algorithms)
+        return {labels[number] for number in self._calibrations.adrift}
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        study, scores = self.study, self.settings.scores
+        return {
+            "study": study.name,
+            "metric": study.metric or scores[0],
+            "scores": scores,
+            "reference": study.reference,
+            "axes": [axis.name for axis in self.settings.axes],
+            "keep": study.keep,
+            "every": math.gcd(study.every, study.rounds),
+        }
+
+
+def _results(history: History) -> dict[str, Any]:
+    """What a history holds, by the names of variables."""
+    held = dict(history.scores) | {k: getattr(history, k) for k in DIMENSIONS}
+    held |= {f"average_{k}": v for k, v in history.average_scores.items()}
+    return {k: v for k, v in held.items() if given(v)}
+
+
+def _plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What can be a coordinate: numbers and words, or else their places."""
+    numbers = all(
+        np.ndim(v) == 0 and not dataclasses.is_dataclass(v) and v is not None for v in values
+    )
+    return values if numbers else tuple(range(len(values)))

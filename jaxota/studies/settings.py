@@ -1,0 +1,222 @@
+"""The settings of a study: those of one structure are a group, and share a program."""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota import _arguments, _validate
+from jaxota.calibration import noise_free
+from jaxota.errors import InputError
+from jaxota.history import check_scores
+from jaxota.studies import fields
+from jaxota.studies.grids import Axis, points
+from jaxota.studies.study import KEEP, Study
+
+
+class Group(NamedTuple):
+    """Settings that differ in numbers alone: `values` are the leaves of their parts."""
+
+    options: _arguments.Options
+    structure: Any  # of {"algorithms": (…), "channel": …, "task": …}
+    values: list[Any]
+    axes: tuple[int | None, ...]  # 0 where a leaf has a row for each of the group's settings
+    rules: tuple[int, ...]  # of each algorithm the number of its calibration, -1 if it needs none
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Algorithms, channel and task, of all settings at once."""
+        return jax.tree.unflatten(self.structure, self.values)
+
+    def rows(self, chosen: np.ndarray) -> list[Any]:
+        """The leaves of the settings of these numbers."""
+        return [v[chosen] if axis == 0 else v for v, axis in zip(self.values, self.axes, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A study, checked and cast.
+
+    axes: what is swept, in the order of dimensions.
+    swept: of each axis whether it is of numbers that one program takes.
+    groups: by the indices along the other axes.
+    scores: the names of all scores.
+    """
+
+    study: Study
+    axes: tuple[Axis, ...]
+    swept: tuple[bool, ...]
+    groups: dict[tuple[int, ...], Group]
+    scores: list[str]
+
+    @property
+    def swept_sizes(self) -> dict[str, int]:
+        """The axes of numbers and their sizes."""
+        return {a.name: len(a) for a, swept in zip(self.axes, self.swept, strict=True) if swept}
+
+    @property
+    def count(self) -> int:
+        """How many settings there are."""
+        return math.prod(len(axis) for axis in self.axes)
+
+    @property
+    def programs(self) -> int:
+        """How many programs there are to compile, calibration aside."""
+        return len({(g.structure, g.axes, *_shapes(g.values)) for g in self.groups.values()})
+
+
+def enter(study: Study) -> Settings:
+    """A study's settings; InputError at the first thing that does not fit."""
+    study = _checked(study)
+    parts = {"channel": study.channel, "task": study.task}
+    _arguments.refuse_swept(
+        **{k: v for k, v in parts.items() if dataclasses.is_dataclass(v)},
+        **{f"algorithms[{label!r}]": a for label, a in study.algorithms.items()},
+    )
+    known: dict[str, Any] = {}
+    for algorithm in study.algorithms.values():
+        known |= fields.paths(algorithm, "algorithm")
+    for name, part in parts.items():
+        known |= fields.paths(part, name)
+    found = [{name: fields.find(name, known) for name in axis.fields} for axis in study.over.axes]
+    swept = tuple(
+        all(fields.swept(known[path]) for path in of.values())
+        and all(_numeric(v) for values in axis.fields.values() for v in values)
+        for axis, of in zip(study.over.axes, found, strict=True)
+    )
+    axes = tuple(zip(study.over.axes, found, strict=True))
+    outer = [axis for axis, numbers in zip(axes, swept, strict=True) if not numbers]
+    inner = [axis for axis, numbers in zip(axes, swept, strict=True) if numbers]
+    groups = {
+        place: _group(study, outer, inner, place) for place in points([len(a) for a, _ in outer])
+    }
+    scores = list(dict.fromkeys(score for g in groups.values() for score in _scores(g)))
+    if study.metric and study.metric not in scores:
+        raise InputError(
+            f"metric must be one of the task's scores, {', '.join(scores)}, got {study.metric!r}"
+        )
+    return Settings(study, study.over.axes, swept, groups, scores)
+
+
+def _checked(study: Study) -> Study:
+    """The study itself, its choices and counts."""
+    if not isinstance(study.algorithms, dict) or not study.algorithms:
+        raise InputError("algorithms must be a dict of at least one algorithm by its label")
+    if study.keep not in KEEP:
+        raise InputError(f"keep must be {' or '.join(KEEP)}, got {study.keep!r}")
+    reference = study.reference or next(iter(study.algorithms))
+    if reference not in study.algorithms:
+        raise InputError(
+            f"reference must be one of the algorithms, {', '.join(study.algorithms)}, "
+            f"got {reference!r}"
+        )
+    counts = {
+        name: _validate.whole(name, getattr(study, name), 1)
+        for name in ("rounds", "trials", "every", "calibration_trials")
+    }
+    key = study.key if isinstance(study.key, jax.Array) else _validate.seed(study.key)
+    return study.replace(reference=reference, key=key, **counts)
+
+
+def _numeric(value: Any) -> bool:
+    return not dataclasses.is_dataclass(value) and value is not None and not isinstance(value, str)
+
+
+def _group(study: Study, outer: Any, inner: Any, place: tuple[int, ...]) -> Group:
+    """The settings at one place of the outer axes."""
+    parts = {"channel": study.channel, "task": study.task}
+    algorithms = dict(study.algorithms)
+    flat = points([len(axis) for axis, _ in inner])
+    chosen = [(axis, of, (i,)) for (axis, of), i in zip(outer, place, strict=True)]
+    chosen += [(axis, of, [p[k] for p in flat]) for k, (axis, of) in enumerate(inner)]
+    for axis, of, numbers in chosen:
+        for name, path in of.items():
+            values = [axis.fields[name][i] for i in numbers]
+            value = _stacked(name, values) if isinstance(numbers, list) else values[0]
+            first = path.split(".")[0]
+            if first != "algorithm":
+                parts[first] = fields.put(parts[first], path, value)
+                continue
+            algorithms |= {
+                label: fields.put(algorithm, path, value)
+                for label, algorithm in algorithms.items()
+                if fields.has(algorithm, path)
+            }
+    task = parts["task"]
+    parts["task"] = task.build() if hasattr(task, "build") else task
+    return _entered(study, algorithms, **parts)
+
+
+def _stacked(name: str, values: list[Any]) -> Any:
+    """One row for each setting."""
+    try:
+        return jnp.stack([jnp.asarray(value) for value in values])
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must hold numbers of one shape, got {values!r}") from None
+
+
+def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) -> Group:
+    run = study.random_key, study.rounds, study.trials
+    every = math.gcd(study.every, study.rounds)  # the last round is scored, whatever their number
+    entered = [
+        _arguments.experiment(
+            run[0],
+            algorithm,
+            channel,
+            task,
+            *run[1:],
+            every=every,
+            calibration_trials=study.calibration_trials,
+        )
+        for algorithm in algorithms.values()
+    ]
+    arguments, options = entered[0]
+    checked = tuple(each["algorithm"] for each, _ in entered)
+    parts = {"algorithms": checked, "channel": arguments["channel"], "task": arguments["task"]}
+    extra = [
+        _validate.extra_axes(part, name)
+        for name, part in (
+            *(("algorithm", algorithm) for algorithm in checked),
+            *(("channel", parts["channel"]), ("task", parts["task"])),
+        )
+    ]
+    axes = tuple(0 if more else None for each in extra for more in each.values())
+    values, structure = jax.tree.flatten(parts)
+    options = options._replace(average_scores=True)
+    return Group(options, structure, values, axes, _rules(checked))
+
+
+def _rules(algorithms: tuple[Any, ...]) -> tuple[int, ...]:
+    """Of each algorithm the number of its rule: those alike without noise share a calibration."""
+    rules = []
+    for algorithm in algorithms:
+        leaves, structure = jax.tree.flatten(noise_free(algorithm))
+        rules.append((structure, *(np.asarray(leaf).tobytes() for leaf in leaves)))
+    distinct = list(dict.fromkeys(r for r, a in zip(rules, algorithms, strict=True) if a.needs))
+    return tuple(
+        distinct.index(rule) if algorithm.needs else -1
+        for rule, algorithm in zip(rules, algorithms, strict=True)
+    )
+
+
+def _scores(group: Group) -> list[str]:
+    """The names of a task's scores."""
+    task = group.parts["task"]
+    leaves, structure = jax.tree.flatten(task)
+    extra = _validate.extra_axes(task, "task").values()
+    one = [v[0] if more else v for v, more in zip(leaves, extra, strict=True)]
+
+    def score(leaves: list[Any]) -> dict[str, Any]:
+        problem = jax.tree.unflatten(structure, leaves).problem(0)
+        return problem.score(jnp.zeros(problem.dim, "float32"))
+
+    names = list(jax.eval_shape(score, one))
+    check_scores(names)
+    return names
+
+
+def _shapes(values: list[Any]) -> list[Any]:
+    return [(jnp.shape(value), value.dtype) for value in values]

@@ -1,0 +1,85 @@
+"""A study: algorithms side by side over a grid of settings, in many trials."""
+
+import dataclasses
+from typing import Any
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from jaxota.algorithms import Algorithm
+from jaxota.channel import Channel
+from jaxota.studies.grids import Grid
+from jaxota.types import Path
+
+KEEP = ("trials", "mean")
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Algorithms side by side, on the same random numbers, over a grid of settings.
+
+    algorithms: by their labels.
+    channel: a `jo.Channel(...)`, of which what the grid sweeps is replaced.
+    task: one of `jo.tasks`, likewise.
+    rounds: R, communication rounds.
+    trials: independent Monte Carlo runs of each setting.
+    over: what is swept, `jo.grid(...)`; by default nothing.
+    key: a random key, or a seed; trial t's random numbers depend on it and on t alone.
+    every: the task is scored after rounds every, 2·every, …
+    calibration_trials: runs that a calibration averages over.
+    keep: "trials", every trajectory, or "mean", of each setting count, mean and variance, and those
+        of paired differences to the reference.
+    reference: the algorithm that the others are compared with; by default the first.
+    metric: the score that tables and pictures are of; by default the task's first.
+    name: of the study, and of its files.
+    """
+
+    algorithms: dict[str, Algorithm]
+    channel: Channel
+    task: Any
+    rounds: int
+    trials: int
+    over: Grid = Grid()
+    key: PRNGKeyArray | int = 0
+    every: int = 1
+    calibration_trials: int = 100
+    keep: str = "trials"
+    reference: str = ""
+    metric: str = ""
+    name: str = "study"
+
+    replace = dataclasses.replace
+
+    def run(
+        self,
+        out: Path | None = None,
+        *,
+        resume: bool = False,
+        memory: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        executor: Any = None,
+        report: Any = lambda *_, **__: None,
+    ) -> Any:
+        """Run it, chunk by chunk; returns an `xarray.Dataset`.
+
+        out: a folder that keeps finished chunks, so that an interrupted run can go on, and several
+            processes share the work; by default all is held in memory.
+        resume: go on with what `out` holds. A store may also be given more trials or settings.
+        memory: bytes that a chunk may take; by default what the devices have to spare.
+        shard: (I, n): do every n-th chunk only, from the I-th on, counted from 0.
+        executor: runs the chunks in the place of this process: anything with the `submit` of
+            `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`.
+        report: hears how far it is, as `report(what, done, of)`.
+        """
+        from jaxota.studies import driver  # which loads what a study as such does not need
+        from jaxota.studies.job import StudyJob
+
+        job = StudyJob(self, memory=memory)
+        sink = driver.sink(job, out, resume)
+        driver.drive(job, sink, shard=shard, executor=executor, report=report)
+        return sink.dataset()
+
+    @property
+    def random_key(self) -> PRNGKeyArray:
+        """`key`, made from a seed if it is one."""
+        return jax.random.key(self.key) if isinstance(self.key, int) else self.key
