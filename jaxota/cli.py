@@ -86,12 +86,12 @@ def _add_images(command) -> None:
 
 
 def _list(arguments) -> int:
-    from jaxota.experiments.figures import EXPERIMENTS, STUDIES
+    from jaxota.experiments.figures import EXPERIMENTS, THEORY
 
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name:8} {experiment.title}: {', '.join(experiment.algorithms)}")
-    for study in STUDIES.values():
-        print(f"{study.name:8} {study.title}")
+    for theory in THEORY.values():
+        print(f"{theory.name:8} {theory.title}")
     return 0
 
 
@@ -100,9 +100,9 @@ _OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "ini
 
 def _run(arguments) -> int:
     from jaxota.experiments import report as reports
-    from jaxota.experiments.figures import EXPERIMENTS, STUDIES
+    from jaxota.experiments.figures import EXPERIMENTS, THEORY
 
-    name, known = arguments.experiment, EXPERIMENTS | STUDIES
+    name, known = arguments.experiment, EXPERIMENTS | THEORY
     if name not in known:
         raise InputError(f"unknown experiment {name!r}: choose from {', '.join(known)}")
     given = {k: v for k in _OPTIONS if (v := getattr(arguments, k)) is not None}

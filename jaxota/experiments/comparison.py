@@ -9,6 +9,8 @@ from jaxota import stats
 from jaxota.experiments.experiment import Experiment
 from jaxota.experiments.report import attributes
 from jaxota.history import History
+from jaxota.studies.job import StudyJob
+from jaxota.studies.results import history
 from jaxota.types import given
 
 
@@ -22,6 +24,21 @@ class Comparison:
     uncalibrated: set[str]  # algorithms whose calibration diverged
     compile_seconds: float
     run_seconds: float
+
+    @classmethod
+    def of(cls, experiment: Experiment, job: StudyJob, dataset, seed: int, seconds: float):
+        """A finished run, from its data set."""
+        several = len(experiment.channels) > 1
+        histories = {
+            (algorithm, label): history(
+                dataset, algorithm=algorithm, **({"setting": label} if several else {})
+            )
+            for algorithm in experiment.algorithms
+            for label in experiment.channels
+        }
+        compiling = job.compile_seconds
+        running = seconds - compiling
+        return cls(experiment, seed, histories, job.uncalibrated, compiling, running)
 
     @property
     def name(self) -> str:

@@ -4,10 +4,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
+from jaxota import _validate
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
 from jaxota.experiments.report import Report
+from jaxota.studies.grids import Axis, Grid
+from jaxota.studies.study import Study
 from jaxota.tasks.images.known import Images
 
 
@@ -50,24 +55,52 @@ class Experiment:
         channels = {label: c.replace(**channel) for label, c in self.channels.items()}
         return dataclasses.replace(self, channels=channels, task=task, **numbers)
 
-    def run(self, seed: int, report: Callable) -> Report:
-        """Run it; `report(what, done, of)` hears how far it is."""
-        from jaxota.experiments import runner  # what lists experiments need not load it
+    def study(self, seed: int) -> Study:
+        """It as a study. The data come from a key of their own: they stay for other trials."""
+        k_data, k_trials = jax.random.split(jax.random.key(_validate.seed(seed)))
+        if not self.channels:
+            raise InputError("channels must hold at least one channel, got none")
+        labels, channels = tuple(self.channels), tuple(self.channels.values())
+        setting = (Axis("setting", {"channel": channels}, labels),) if len(labels) > 1 else ()
+        return Study(
+            self.algorithms,
+            channels[0],
+            self.task(k_data),
+            _validate.whole("rounds", self.rounds, 1),
+            _validate.whole("trials", self.trials, 1),
+            over=Grid(setting),
+            key=k_trials,
+            every=self.every,
+            reference=self.reference,
+            metric=self.metric,
+            name=self.name,
+        )
 
-        return runner.run(self, seed, report)
+    def job(self, seed: int, memory: int | None = None) -> Any:
+        """What the driver runs."""
+        from jaxota.studies.job import StudyJob  # what lists experiments need not load it
+
+        return StudyJob(self.study(seed), memory)
+
+    def report(self, job: Any, dataset: Any, seed: int, seconds: float) -> Report:
+        """What is told and shown of a finished run, which took so many seconds."""
+        from jaxota.experiments.comparison import Comparison
+
+        return Comparison.of(self, job, dataset, seed, seconds)
 
 
 _OF_IMAGES = ("dataset", "data_dir", "init_scale")
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class Theory:
     """Theory beside simulation: what it shows decides its own task, channel and rounds."""
 
     name: str
     about: str
-    measure: Callable  # (seed, trials if they are given, report) → report
-    trials: int | None = None
+    make: Callable  # (seed, trials) → job
+    show: Callable  # (seed, trials, dataset) → report
+    trials: int
 
     on_images = False
 
@@ -75,14 +108,17 @@ class Study:
     def title(self) -> str:
         return self.about
 
-    def configured(self, options: dict) -> "Study":
+    def configured(self, options: dict) -> "Theory":
         """The same with other trials; it sets all else."""
         for option in (name for name in options if name != "trials"):
             name = option.replace("_", "-")
             raise InputError(f"--{name} is not for {self.name}, which sets it")
         return dataclasses.replace(self, **options)
 
-    def run(self, seed: int, report: Callable) -> Report:
-        """Run it; `report(what, done, of)` hears how far it is."""
-        numbers = {} if self.trials is None else {"trials": self.trials}
-        return self.measure(seed, report=report, **numbers)
+    def job(self, seed: int, memory: int | None = None) -> Any:
+        """What the driver runs; its chunks are small, whatever the memory."""
+        return self.make(seed, self.trials)
+
+    def report(self, job: Any, dataset: Any, seed: int, seconds: float) -> Report:
+        """What is told and shown of a finished run."""
+        return self.show(seed, self.trials, dataset)

@@ -7,7 +7,7 @@ from jaxota import plots, tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
 from jaxota.experiments import bounds, rates
-from jaxota.experiments.experiment import Experiment, Study
+from jaxota.experiments.experiment import Experiment, Theory
 from jaxota.fading import rayleigh
 from jaxota.tasks.images.known import Images
 
@@ -140,18 +140,22 @@ EXPERIMENTS = {
     )
 }
 
-STUDIES = {
-    study.name: study
-    for study in (
-        Study(
+THEORY = {
+    theory.name: theory
+    for theory in (
+        Theory(
             "bounds",
             "Theorems 1 to 3 beside the runs they speak of: BAAF, COBAAF, COBAAF with 4 of 8 users",
-            bounds.run_bounds,
+            bounds.job,
+            bounds.Bounds.of,
+            trials=20,
         ),
-        Study(
+        Theory(
             "rates",
             "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
-            rates.run_rates,
+            rates.job,
+            rates.Rates.of,
+            trials=8,
         ),
     )
 }

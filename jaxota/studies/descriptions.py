@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import jaxota
+
 MANY = 32  # numbers; more are told by their shape and a digest
 
 
@@ -24,7 +26,8 @@ def describe(value: Any) -> Any:
     if isinstance(value, float):
         return value if np.isfinite(value) else str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        told = [f for f in dataclasses.fields(value) if f.metadata.get("told", True)]
+        fields = {f.name: describe(getattr(value, f.name)) for f in told}
         return {"is": type(value).__qualname__, **fields}
     if isinstance(value, dict):
         return {str(k): describe(v) for k, v in value.items()}
@@ -106,3 +109,8 @@ def _short(value: Any) -> str:
         return str(value.get("is") or value.get("function") or "other data")
     words = json.dumps(value, ensure_ascii=False) if value is not None else "not set"
     return words if len(words) <= 60 else words[:57] + "..."
+
+
+def versions() -> dict[str, str]:
+    """What computes the numbers."""
+    return {"jaxota": jaxota.__version__, "jax": jax.__version__}

@@ -53,15 +53,20 @@ class Memory:
         return finished(self.space.dataset(self._arrays), self.job.attributes)
 
 
-def sink(job: Job, out: str | os.PathLike[str] | None, resume: bool) -> Sink:
-    """Where a job's chunks go: to a store in the folder `out`, or into memory."""
+def sink(
+    job: Job, out: str | os.PathLike[str] | None, resume: bool = False, spec: Any = None
+) -> Sink:
+    """Where a job's chunks go: to a store in the folder `out`, or into memory.
+
+    `spec` is kept in the store: how the job is made again, by other processes.
+    """
     if out is None:
         if resume:
             raise InputError("resume must come with a folder that holds the store to go on with")
         return Memory(job)
     from jaxota.studies.store import Store  # loads zarr, which is slow
 
-    return Store.entered(Path(out), job, resume)
+    return Store.entered(Path(out), job, resume, spec)
 
 
 def drive(

@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 
-import jaxota
 from jaxota.history import DIMENSIONS, History
 from jaxota.studies import means, programs
 from jaxota.studies.cuts import cut
-from jaxota.studies.descriptions import describe
+from jaxota.studies.descriptions import describe, versions
 from jaxota.studies.plans import Calibrations, Keeper
 from jaxota.studies.programs import Programs
 from jaxota.studies.settings import enter
@@ -63,6 +61,43 @@ class Job(Protocol):
         self, number: int, report: Callable[..., None], plans: Keeper | None = None
     ) -> dict[str, np.ndarray]:
         """The chunk of a number; `plans` remembers calibrations."""
+
+
+@dataclasses.dataclass
+class Pieces:
+    """A job of chunks of its own making, which is always cut the same and never grows.
+
+    make: of the number of a chunk its results, by their names.
+    """
+
+    name: str
+    space: Space
+    description: dict[str, Any]
+    make: Callable[[int], dict[str, Any]]
+    steps: float = 0.0
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    growing: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        return self.space.blocks
+
+    def cut_as(self, blocks: dict[str, int]) -> None:
+        pass
+
+    def follow(self, labels: dict[str, list[Any]]) -> None:
+        pass
+
+    def compute(
+        self, number: int, report: Callable[..., None], plans: Keeper | None = None
+    ) -> dict[str, np.ndarray]:
+        """What `make` gives, each in the first corner of its place: the rest stays NaN."""
+        arrays = self.space.empty(self.space.region(number))
+        for name, values in self.make(number).items():
+            target = arrays[name][(0,) * len(self.space.blocks)]
+            target[tuple(map(slice, np.shape(values)))] = values
+        return arrays
 
 
 class StudyJob:
@@ -172,8 +207,7 @@ class StudyJob:
                 name: getattr(study, name)
                 for name in ("rounds", "every", "calibration_trials", "keep", "reference")
             },
-            "jaxota": jaxota.__version__,
-            "jax": jax.__version__,
+            **versions(),
         }
 
     def compute(
@@ -211,6 +245,11 @@ class StudyJob:
             return np.zeros(1, int)
         inner = [np.arange(region[name].start, region[name].stop) for name in sizes]
         return np.ravel_multi_index(np.ix_(*inner), tuple(sizes.values())).ravel()
+
+    @property
+    def compile_seconds(self) -> float:
+        """What compiling took so far."""
+        return self._programs.seconds
 
     @property
     def uncalibrated(self) -> set[str]:

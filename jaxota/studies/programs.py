@@ -5,6 +5,7 @@ Compiled when they are first needed, and asked for the memory they take before t
 
 import functools
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,7 @@ class Programs:
 
     def __init__(self, key: PRNGKeyArray) -> None:
         self.key = key
+        self.seconds = 0.0  # that compiling took
         self._compiled: dict[Any, Any] = {}
 
     def block(self, group: Group, settings: int, trials: int) -> Any:
@@ -113,9 +115,10 @@ class Programs:
         shapes = tuple((jnp.shape(v), v.dtype) for v in values)
         name = function, static, shapes, size
         if name not in self._compiled:
-            numbers = jax.ShapeDtypeStruct((size,), "int32")
+            start, numbers = time.perf_counter(), jax.ShapeDtypeStruct((size,), "int32")
             lowered = function.lower(*static, values, self.key, numbers)
             self._compiled[name] = lowered.compile()
+            self.seconds += time.perf_counter() - start
         return self._compiled[name]
 
 

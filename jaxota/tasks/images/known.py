@@ -32,27 +32,39 @@ DATASETS = {
 
 @dataclasses.dataclass(frozen=True)
 class Images:
-    """A task of classifying images, dealt out to ten users."""
+    """A task of classifying images, dealt out to users when it is built."""
 
     dataset: str
     module: Callable[[int], Any]  # number of classes → flax module
     partition: Partition = iid()
     init_scale: float = 0.0
-    data_dir: str | None = None
+    data_dir: str | None = dataclasses.field(default=None, metadata={"told": False})
+    users: int = 10
+    samples: int | None = None  # of each user; None for as many as the data set's own task has
+    key: PRNGKeyArray | None = None  # that deals them out
 
     @property
     def title(self) -> str:
         scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
         return self._known.title + scale
 
-    def __call__(self, key: PRNGKeyArray) -> Empirical:
+    def __call__(self, key: PRNGKeyArray) -> "Images":
+        """The same, dealt out by this key."""
+        return dataclasses.replace(self, key=key)
+
+    def build(self) -> Empirical:
+        """The task itself."""
         known = self._known
-        options: dict[str, Any] = {"partition": self.partition, "init_scale": self.init_scale}
+        options: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("partition", "init_scale", "users", "samples")
+            if getattr(self, name) is not None
+        }
         if known.files:
             options["data_dir"] = self.data_dir
         elif self.data_dir is not None:
             raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
-        return known.task(key, module=self.module(known.classes), **options)
+        return known.task(self.key, module=self.module(known.classes), **options)
 
     @property
     def _known(self) -> Dataset:
