@@ -45,30 +45,35 @@ def on_devices(
     over: Spread,
     values: list[Any],
     axes: Sequence[int | None],
-    trials: Int[Array, "trial"],
+    trials: Int[Array, "trial"] | None = None,
 ) -> Any:
     """`function(values, trials)` with settings and trials dealt out to the devices.
 
     Of `values`, those whose axis is 0 have a row for each setting; if any does, results are
     [setting, trial, …], otherwise [trial, …]. What does not divide is padded, and dropped again.
+    Without `trials` it is `function(values)`, and results are [setting, …].
     """
+    dealt = () if trials is None else (trials,)
     if over.devices == 1:
-        return _over_settings(function, values, axes, trials)
+        return _over_settings(function, values, axes, *dealt)
     swept = [value for value, axis in zip(values, axes, strict=True) if axis == 0]
-    sizes = *((len(swept[0]),) if swept else ()), len(trials)
-    padded = _padded(trials, over.trials)
+    sizes = *map(len, swept[:1]), *map(len, dealt)
+    padded = [_padded(each, over.trials) for each in dealt]
     values = [
         _padded(value, over.settings) if axis == 0 else value
         for value, axis in zip(values, axes, strict=True)
     ]
-    each = ("setting", "trial") if swept else ("trial",)
+    each = *["setting" for _ in swept[:1]], *["trial" for _ in dealt]
     results = jax.shard_map(
-        lambda values, trials: _over_settings(function, values, axes, trials),
+        lambda values, *trials: _over_settings(function, values, axes, *trials),
         mesh=_mesh(over),
-        in_specs=([P("setting") if axis == 0 else P() for axis in axes], P("trial")),
+        in_specs=(
+            [P("setting") if axis == 0 else P() for axis in axes],
+            *[P("trial")] * len(dealt),
+        ),
         out_specs=P(*each),
         check_vma=False,
-    )(values, padded)
+    )(values, *padded)
     return jax.tree.map(lambda x: x[tuple(map(slice, sizes))], results)
 
 
@@ -103,15 +108,15 @@ def together(
 
 
 def _over_settings(
-    function: Callable[..., Any], values: list[Any], axes: Sequence[int | None], trials: Any
+    function: Callable[..., Any], values: list[Any], axes: Sequence[int | None], *trials: Any
 ) -> Any:
     if 0 not in axes:
-        return function(values, trials)
+        return function(values, *trials)
     if {len(v) for v, axis in zip(values, axes, strict=True) if axis == 0} == {1}:
         only = [v[0] if axis == 0 else v for v, axis in zip(values, axes, strict=True)]
         # Spares the tracing of an axis that is not one.
-        return jax.tree.map(lambda x: x[None], function(only, trials))
-    return jax.vmap(function, (list(axes), None))(values, trials)
+        return jax.tree.map(lambda x: x[None], function(only, *trials))
+    return jax.vmap(function, (list(axes), *[None] * len(trials)))(values, *trials)
 
 
 def _padded(values: Any, parts: int) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
+from jaxota._devices import Spread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -68,7 +69,8 @@ def measure(
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     _refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
     samples = int(np.max(_counts(arguments["task"])))
-    region, used = _visit(options, samples, **arguments)
+    # One device does it all.
+    region, used = _visit(options._replace(over=Spread()), samples, **arguments)
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
     constants = summarise(region, used, *parts, jnp.float32(rounds))
     if not all(np.isfinite(x) for x in jax.tree.leaves(constants)):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
 from jaxota._chunks import trials_at_once
+from jaxota._devices import on_devices, spread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.tasks.least_squares import Regression
@@ -19,6 +20,8 @@ from jaxota.theory import statements as theory
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import curvature, visit
 from jaxota.types import Numbers, Scalar, given, part
+
+CALIBRATION_TRIALS = 20
 
 
 @part
@@ -41,7 +44,7 @@ def beside(
     rounds: Numbers,
     trials: int,
     step_size: ArrayLike | None = None,
-    calibration_trials: int = 20,
+    calibration_trials: int = CALIBRATION_TRIALS,
 ) -> Beside:
     """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
 
@@ -65,7 +68,7 @@ def beside(
     samples, every = int(np.max(task.counts)), jnp.asarray(ends, "float32")
     settings = len(task.counts) * len(ends)
     chunk = trials_at_once((algorithm,), first_of(task), settings)
-    options = options._replace(chunk=chunk)
+    options = options._replace(chunk=chunk, over=spread(1, len(ends)))
     apply = _applied(theorem)
     run = functools.partial(_runs, options, samples, rounds=every, **arguments)
     if step_size is None:
@@ -73,6 +76,7 @@ def beside(
         largest = jax.vmap(lambda c: theorem(c, 1.0).largest_step)(start)
         shape = len(task.counts), len(ends)
         constants = run(step_size=jnp.broadcast_to(largest[:, None], shape))[0]
+        constants = jax.device_get(constants)  # dealt out, they would make for other programs
         step_size = apply(constants, every, None).step_size
     step_size = jnp.asarray(step_size, "float32")
     constants, gap, excess, power = jax.device_get(run(step_size=step_size))
@@ -148,8 +152,11 @@ def _runs(
         power = jnp.max(region.power.mean(0), where=inside, initial=0.0)
         return constants, region.gap[:, stop.astype("int32") - 1], excess, power
 
-    over_rounds = jax.vmap(one, (None, 0, 0))
-    return jax.vmap(over_rounds, (0, 0, None))(task, step_size, rounds)
+    def end(values: list[Any]) -> Any:  # of each R, on all draws
+        return jax.vmap(one, (0, 0, None))(task, *values)
+
+    found = on_devices(end, options.over, [step_size.T, rounds], [0, 0])
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), found)
 
 
 @jax.jit
