@@ -1,9 +1,14 @@
-"""What the commands `bounds` and `rates` say, show and write, from made-up numbers."""
+"""What the commands `bounds` and `rates` compute, say, show and write."""
 
 import csv
 import dataclasses
 import functools
 import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +18,12 @@ from rich.console import Console
 
 import jaxota as jo
 from jaxota import _arguments, stats, theory
-from jaxota.experiments import bounds, rates, theory_plots
+from jaxota._devices import Spread
+from jaxota.experiments import bounds, figures, rates, theory_plots
+from jaxota.studies import driver
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import visit
-from jaxota.theory.side_by_side import Beside, well_conditioned
+from jaxota.theory.side_by_side import Beside, beside, first_of, well_conditioned
 
 TRIALS = 6
 
@@ -37,7 +44,7 @@ def result():
         constants, every = _constants(shape), np.float32(case.rounds)
         bound = jax.jit(jax.vmap(jax.vmap(case.theorem), (0, None)))(constants, every)
         constants = constants.replace(step_size=bound.step_size, rounds=bound.rounds)
-        spread = np.random.default_rng(0).uniform(0.9, 1.1, (*shape, TRIALS))
+        spread = np.random.default_rng(0).uniform(0.9, 1.1, (*shape, TRIALS)).astype(np.float32)
         gap = 0.1 * np.asarray(bound.total)[..., None] * spread
         if case is bounds.CASES[-1]:
             gap[2, -1] *= 20
@@ -195,16 +202,156 @@ def test_rates_are_said_shown_and_written(tmp_path):
 
 
 def test_bad_seeds_and_trials_are_refused():
-    for run in (bounds.run_bounds, rates.run_rates):
+    for job in (bounds.job, rates.job):
         with pytest.raises(jo.InputError, match="seed must be"):
-            run(seed=-1)
+            job(-1, 5)
         with pytest.raises(jo.InputError, match="trials must be a whole number ≥"):
-            run(trials=0)
+            job(0, 0)
+
+
+def _driven(job):
+    """What a job finds, by way of arrays."""
+    sink = driver.sink(job, None)
+    driver.drive(job, sink)
+    return sink.dataset()
+
+
+def _said(report):
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(report.table())
+    return list(report.rows()), report.remarks(), stream.getvalue()
+
+
+def test_bounds_survive_the_way_through_arrays(result, monkeypatch):
+    """To the bit, from chunks of one case on one data draw; other step sizes where they must be."""
+    others = []
+
+    def made_up(theorem, key, algorithm, channel, task, rounds, trials, step_size=None):
+        case, found = next(x for x in result.found.values() if x[0].algorithm is algorithm)
+        whole = well_conditioned(result.seed, bounds.DRAWS, **case.task).features
+        draw = [i for i in range(bounds.DRAWS) if np.array_equal(task.features, whole[i : i + 1])]
+        others.extend([(case.label, *draw)] * (step_size is not None))
+        assert len(draw) == 1 and (theorem, rounds, trials) == (case.theorem, case.rounds, TRIALS)
+        return jax.tree.map(lambda x: np.asarray(x)[draw], found)
+
+    monkeypatch.setattr(bounds, "beside", made_up)
+    job = bounds.job(result.seed, TRIALS)
+    assert job.space.count == len(bounds.CASES) * bounds.DRAWS
+    again = bounds.Bounds.of(result.seed, TRIALS, _driven(job))
+    last = bounds.CASES[-1].label
+    assert others == [(last, 2)] * len(bounds.OTHER_STEPS) and list(again.least) == [last]
+    found = result.found[last][1]
+    ratio = found.gap.mean(-1) / np.asarray(found.bound.total)
+    np.testing.assert_array_equal(again.least[last][2], ratio[2])
+    assert np.isnan(np.delete(again.least[last], 2, 0)).all()
+    assert _said(dataclasses.replace(again, least={})) == _said(result)
+    assert again.dataset().identical(result.dataset())
+    for label, (_, found) in result.found.items():
+        jax.tree.map(np.testing.assert_array_equal, again.found[label][1], found)
+        assert again.found[label][1].bound.kept.dtype == bool
+
+
+def test_rates_survive_the_way_through_arrays(monkeypatch):
+    """To the bit; each point of a panel comes from the sweep that it belongs to."""
+    calls, rng = [], np.random.default_rng(0)
+
+    def made_up(seed, trials, users, algorithms, snr_db, heard, rounds):
+        assert (seed, trials) == (3, TRIALS)
+        shape = rates.DRAWS, len(snr_db)
+        calls.append(
+            {k: (rng.uniform(1, 2, shape), rng.uniform(1, 2, shape[1])) for k in algorithms}
+        )
+        return calls[-1]
+
+    monkeypatch.setattr(rates, "_floors", made_up)
+    again = rates.Rates.of(3, TRIALS, _driven(rates.job(3, TRIALS)))
+    few, some, many, heard = calls
+    at = rates.SWEPT_SNR_DB.index(rates.SNR_DB)
+    columns = (few, 0), (some, at), (many, 0)
+    joined = {
+        name: tuple(np.stack([found[name][k][..., j] for found, j in columns], -1) for k in (0, 1))
+        for name in few
+    }
+    panels = {
+        "users N": rates._curves(joined, rates.SWEPT_USERS),
+        "SNR P/σ²": rates._curves(some, 10 ** (np.asarray(rates.SWEPT_SNR_DB) / 10)),
+        "participants S of 16": rates._curves(heard, rates.SWEPT_HEARD),
+    }
+    expected = rates.Rates(3, TRIALS, panels)
+    assert _said(again) == _said(expected) and again.dataset().identical(expected.dataset())
+
+
+def test_jobs_are_described_alike_in_every_process():
+    words = (
+        "import json; from jaxota.experiments import bounds, rates; "
+        "print(json.dumps([job(4, 3).description for job in (bounds.job, rates.job)]))"
+    )
+    there = _elsewhere(words, PYTHONHASHSEED="7")
+    here = [job(4, 3).description for job in (bounds.job, rates.job)]
+    assert there == json.loads(json.dumps(here)) == here
+
+
+def _elsewhere(words, **environment):
+    """The last line that a new process prints, from JSON."""
+    run = [sys.executable, "-c", words]
+    done = subprocess.run(run, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _small():
+    """Of bounds what the chunks of two draws find, and both in one go; a sweep; constants."""
+    case = dataclasses.replace(bounds.CASES[0], rounds=(3, 5, 9))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "CASES", (case,))
+        patch.setattr(bounds, "DRAWS", 2)
+        patch.setattr(rates, "DRAWS", 3)
+        chunks = [bounds.job(1, 2).make(draw) for draw in range(2)]
+        task, key = well_conditioned(1, 2), jax.random.key(1)
+        setting = case.theorem, key, case.algorithm, case.channel, task, case.rounds, 2
+        whole = beside(*setting)
+        some = {"COBAAF": rates._algorithms(rates.REACH)["COBAAF"]}
+        swept = rates._floors(1, 2, 4, some, (10.0,), (), 6)["COBAAF"]
+    near = jo.baaf(step_size=0.01, steps=2), case.channel, first_of(task)
+    return chunks, whole, swept, theory.measure(key, *near, rounds=4, trials=3)
+
+
+@pytest.mark.slow
+def test_chunks_of_draws_are_what_the_whole_gives():
+    chunks, whole, *_ = _small()
+    assert "least" not in chunks[0]
+    for draw, chunk in enumerate(chunks):
+        assert chunk["gap"].shape == (3, 2)
+        for name in ("gap", "excess", "power"):
+            np.testing.assert_allclose(chunk[name], getattr(whole, name)[draw], rtol=1e-5)
+        for part in ("bound", "constants"):
+            for name, values in vars(getattr(whole, part)).items():
+                # G² is a difference of squared gradients.
+                close = {"rtol": 1e-5, "atol": 1e-4 * (name == "dissimilarity")}
+                np.testing.assert_allclose(chunk[f"{part}_{name}"], values[draw], **close)
+
+
+@pytest.mark.slow
+def test_several_devices_give_what_one_gives():
+    """Of which one has less to do than the others."""
+    count = 1 if jax.local_device_count() > 1 else 2
+    words = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import jax
+jax.config.update("jax_num_cpu_devices", {count})
+import numpy as np
+import test_bounds
+assert jax.local_device_count() == {count}
+print(json.dumps([np.asarray(x).tolist() for x in jax.tree.leaves(test_bounds._small())]))
+"""
+    for mine, theirs in zip(jax.tree.leaves(_small()), _elsewhere(words), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def swept():
-    """What `run_rates` runs by default: arguments of its `_floors`, one for each call."""
+    """What `rates` runs by default: arguments of its `_floors`, one for each call."""
     calls = []
 
     def floors(*call):
@@ -215,7 +362,7 @@ def swept():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rates, "_floors", floors)
-        rates.run_rates()
+        _driven(figures.THEORY["rates"].job(0))
     return calls
 
 
@@ -247,7 +394,7 @@ def test_rates_are_measured_within_the_conditions(swept, number):
         run = key, algorithm, channel, task, rounds, trials
         arguments, options = _arguments.experiment(*run, calibration_trials=20)
         del arguments["plan"], arguments["initial"]
-        constants, energy = _regions(options, **arguments)
+        constants, energy = _regions(options._replace(over=Spread()), **arguments)
         local = algorithm.local
         theorem = theory.theorem_2 if local.controlled else theory.theorem_1
         theorem = theory.theorem_3 if heard else theorem

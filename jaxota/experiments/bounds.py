@@ -13,7 +13,10 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.channel import Channel
 from jaxota.experiments import theory_plots
 from jaxota.experiments.report import attributes
-from jaxota.theory.side_by_side import Beside, beside, well_conditioned
+from jaxota.studies.descriptions import describe, versions
+from jaxota.studies.job import Pieces
+from jaxota.studies.spaces import Space, Variable
+from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Case:
     channel: Channel
     rounds: tuple[int, ...]
     task: dict  # of `well_conditioned`
-    cause: str = "unknown"  # why a run lies above its bound, if one does
+    # Why a run lies above its bound, if one does.
+    cause: str = dataclasses.field(default="unknown", metadata={"told": False})
 
 
 DRAWS = 5
@@ -62,6 +66,9 @@ _CONDITIONS = (  # columns, in the order of `Bound.conditions`
     *("condition_step_size", "condition_rounds", "condition_logarithm"),
     *("condition_measured_step_size", "condition_measured_rounds"),
 )
+# Of `Beside`, what is held field by field, and which of these are yes or no.
+_PARTS: dict[str, Any] = {"bound": theory.Bound, "constants": theory.Constants}
+_FLAGS = "bound_kept", "bound_same_step", "bound_long_enough"
 OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # of the proofs', where these are not the answer
 
 
@@ -74,8 +81,29 @@ class Bounds:
     seed: int
     trials: int
     found: dict[str, tuple[Case, Beside]]  # by the case's label
-    # Where there are violations: the least gap/bound [draw, R] of all step sizes that were tried.
+    # Where there are violations: the least gap/bound [draw, R] of all step sizes that were tried,
+    # NaN on data draws without any.
     least: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seed: int, trials: int, dataset: Any) -> "Bounds":
+        """From what the job of this seed and so many trials found."""
+        found, least = {}, {}
+        for case in CASES:
+            here = dataset.sel(case=case.label).isel(R=slice(len(case.rounds)))
+            held: dict[str, Any] = {k: np.ascontiguousarray(v.values) for k, v in here.items()}
+            held |= {name: held[name] == 1 for name in _FLAGS}
+            parts = {
+                k: part(**{f.name: held[f"{k}_{f.name}"] for f in dataclasses.fields(part)})
+                for k, part in _PARTS.items()
+            }
+            found[case.label] = (
+                case,
+                Beside(held["gap"], **parts, excess=held["excess"], power=held["power"]),
+            )
+            if not np.isnan(held["least"]).all():
+                least[case.label] = held["least"]
+        return cls(seed, trials, found, least)
 
     def intervals(self, label: str) -> stats.Interval:
         """Of F(θ̄^R) − F* [draw, R]."""
@@ -83,10 +111,7 @@ class Bounds:
 
     def violations(self, label: str) -> np.ndarray:
         """[draw, R] where all conditions hold and the gap lies above the bound for certain."""
-        found = self.found[label][1]
-        error = found.gap.std(-1, ddof=1) / np.sqrt(self.trials)
-        sure = found.gap.mean(-1) - ERRORS * error > np.asarray(found.bound.total)
-        return np.asarray(found.bound.applies) & sure
+        return violated(self.found[label][1])
 
     def worst(self, label: str) -> int:
         """The data draw whose gap comes closest to its bound, or exceeds it most."""
@@ -245,21 +270,75 @@ class Bounds:
         )
 
 
-def run_bounds(seed: int = 0, trials: int = 20, report=lambda *_: None) -> Bounds:
-    """Every case of `CASES` on `DRAWS` data draws; `report(what, done, of)` hears how far it is."""
+def job(seed: int, trials: int) -> Pieces:
+    """Every case of `CASES` on `DRAWS` data draws: a chunk is a case on one of them."""
     seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 2)
-    found, least = {}, {}
-    for number, case in enumerate(CASES):
-        report(case.label, number, len(CASES))
-        task = well_conditioned(seed, DRAWS, **case.task)
-        key = jax.random.key(seed)
-        setting = case.theorem, key, case.algorithm, case.channel, task, case.rounds, trials
-        run = functools.partial(beside, *setting)
-        found[case.label] = case, run()
-        if Bounds(seed, trials, found).violations(case.label).any():
-            report(f"{case.label}, other step sizes", number, len(CASES))
-            least[case.label] = _least(run, found[case.label][1])
-    return Bounds(seed, trials, found, least)
+    sizes = {
+        "case": len(CASES),
+        "draw": DRAWS,
+        "R": max(len(case.rounds) for case in CASES),
+        "trial": trials,
+    }
+    each = "case", "draw", "R"
+    fields = [f"{k}_{f.name}" for k, part in _PARTS.items() for f in dataclasses.fields(part)]
+    variables = {name: Variable(each) for name in (*fields, "excess", "power", "least")}
+    return Pieces(
+        "bounds",
+        Space(
+            sizes,
+            {"case": 1, "draw": 1},
+            {"gap": Variable((*each, "trial")), **variables},
+            {"case": ("case", [case.label for case in CASES])},
+        ),
+        {
+            "experiment": "bounds",
+            "seed": seed,
+            "trials": trials,
+            "cases": describe(CASES),
+            "draws": DRAWS,
+            "errors": ERRORS,
+            "other_steps": describe(OTHER_STEPS),
+            "calibration_trials": CALIBRATION_TRIALS,
+            **versions(),
+        },
+        functools.partial(_chunk, seed, trials),
+        steps=sum(_steps(case, trials) for case in CASES),
+    )
+
+
+def _steps(case: Case, trials: int) -> float:
+    """Local steps of users, twice for each R: to find the step size, and at it.
+
+    Calibration's are among them; what other step sizes may take is not.
+    """
+    runs = 2 * len(case.rounds) * DRAWS * (trials + CALIBRATION_TRIALS)
+    users = well_conditioned(0, 1, **case.task).counts.shape[-1]
+    return float(runs * max(case.rounds) * users * case.algorithm.local.steps)
+
+
+def _chunk(seed: int, trials: int, number: int) -> dict[str, np.ndarray]:
+    """What is found of a case on one data draw: [R], and of gaps [R, trial]."""
+    place, draw = divmod(number, DRAWS)
+    case = CASES[place]
+    whole = well_conditioned(seed, DRAWS, **case.task)
+    task = jax.tree.map(lambda x: x[draw : draw + 1], whole)
+    setting = case.theorem, jax.random.key(seed), case.algorithm, case.channel, task, case.rounds
+    run = functools.partial(beside, *setting, trials)
+    found = run()
+    held: dict[str, Any] = {"gap": found.gap, "excess": found.excess, "power": found.power}
+    for prefix in _PARTS:
+        fields = vars(getattr(found, prefix))
+        held |= {f"{prefix}_{name}": values for name, values in fields.items()}
+    if violated(found).any():
+        held["least"] = _least(run, found)
+    return {name: np.asarray(values)[0] for name, values in held.items()}
+
+
+def violated(found: Beside) -> np.ndarray:
+    """[draw, R] where all conditions hold and the gap lies above the bound for certain."""
+    error = found.gap.std(-1, ddof=1) / np.sqrt(found.gap.shape[-1])
+    sure = found.gap.mean(-1) - ERRORS * error > np.asarray(found.bound.total)
+    return np.asarray(found.bound.applies) & sure
 
 
 def _least(run: Callable[..., Beside], found: Beside) -> np.ndarray:

@@ -12,7 +12,7 @@ on the draws of the default seed.
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ import numpy as np
 
 from jaxota import _arguments, _validate, stats, theory
 from jaxota._chunks import trials_at_once
-from jaxota.algorithms import baaf, cobaaf
+from jaxota._devices import on_devices, spread
+from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.calibration import measure
 from jaxota.channel import Channel
 from jaxota.estimate import Identity
@@ -28,8 +29,11 @@ from jaxota.experiments import theory_plots
 from jaxota.experiments.report import attributes
 from jaxota.precode import Bounded
 from jaxota.simulation import run_all
+from jaxota.studies.descriptions import describe, versions
+from jaxota.studies.job import Pieces
+from jaxota.studies.spaces import Space, Variable
 from jaxota.theory import noise
-from jaxota.theory.side_by_side import first_of, well_conditioned
+from jaxota.theory.side_by_side import CALIBRATION_TRIALS, first_of, well_conditioned
 from jaxota.types import given
 
 M, STEPS, DIM, USERS = 20.0, 4, 4, 16
@@ -37,6 +41,16 @@ SNR_DB = 10.0
 REACH, SHORT_REACH = 0.02, 0.004  # Kη: within Theorems 1 and 2's limits, and within Theorem 3's
 ROUNDS, LONG, DRAWS = 400, 1500, 5
 SWEPT_USERS, SWEPT_SNR_DB, SWEPT_HEARD = (4, 16, 64), (-10.0, 0.0, 10.0, 20.0), (2, 4, 8, 16)
+
+
+class Sweep(NamedTuple):
+    """What runs as one program: settings that differ by their SNR, and S if that is swept."""
+
+    users: int
+    algorithms: dict[str, Algorithm]
+    snr_db: tuple[float, ...]
+    heard: tuple[int, ...]
+    rounds: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +62,33 @@ class Rates:
     seed: int
     trials: int
     panels: dict[str, dict[str, theory_plots.RateCurve]]
+
+    @classmethod
+    def of(cls, seed: int, trials: int, dataset: Any) -> "Rates":
+        """From what the job of this seed and so many trials found."""
+        sweeps = _sweeps()
+
+        def along(places):
+            """Of each algorithm floors [draw, point] and the theorem's noise terms [point]."""
+            return {
+                name: tuple(
+                    np.stack(
+                        [dataset[k].sel(sweep=n, algorithm=name)[..., j] for n, j in places], -1
+                    )
+                    for k in ("floor", "promised")
+                )
+                for name in sweeps[places[0][0]].algorithms
+            }
+
+        by_users = [(f"N = {n}", sweeps[f"N = {n}"].snr_db.index(SNR_DB)) for n in SWEPT_USERS]
+        by_snr = [(f"N = {USERS}", j) for j in range(len(SWEPT_SNR_DB))]
+        by_heard = [("participants", j) for j in range(len(SWEPT_HEARD))]
+        panels = {
+            "users N": _curves(along(by_users), SWEPT_USERS),
+            "SNR P/σ²": _curves(along(by_snr), 10 ** (np.asarray(SWEPT_SNR_DB) / 10)),
+            f"participants S of {USERS}": _curves(along(by_heard), SWEPT_HEARD),
+        }
+        return cls(seed, trials, panels)
 
     def caption(self) -> str:
         return (
@@ -144,33 +185,77 @@ class Rates:
         )
 
 
-def run_rates(seed: int = 0, trials: int = 8, report=lambda *_: None) -> Rates:
-    """All three sweeps on `DRAWS` data draws, `trials` each; `report(what, done, of)` hears it."""
+def job(seed: int, trials: int) -> Pieces:
+    """All sweeps on `DRAWS` data draws, `trials` each: a chunk is a sweep."""
     seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
-    both = _algorithms(REACH)
-    floors = functools.partial(_floors, seed, trials)
-    by_users = []
-    for number, users in enumerate(SWEPT_USERS):
-        report(f"N = {users}", number, len(SWEPT_USERS) + 1)
-        snrs: tuple[float, ...] = SWEPT_SNR_DB if users == USERS else (SNR_DB,)
-        found = floors(users, both, snrs, (), ROUNDS)
-        at = snrs.index(SNR_DB)
-        by_users.append({k: (f[:, at : at + 1], t[at : at + 1]) for k, (f, t) in found.items()})
-        if users == USERS:
-            by_snr = found
-    report("participants", len(SWEPT_USERS), len(SWEPT_USERS) + 1)
-    snrs = (SNR_DB,) * len(SWEPT_HEARD)
-    by_heard = floors(USERS, _algorithms(SHORT_REACH, controlled=True), snrs, SWEPT_HEARD, LONG)
-    joined = {
-        name: tuple(np.concatenate(x, -1) for x in zip(*(p[name] for p in by_users), strict=True))
-        for name in both
+    sweeps = _sweeps()
+    names = _names(sweeps)
+    sizes = {
+        "sweep": len(sweeps),
+        "algorithm": len(names),
+        "draw": DRAWS,
+        "point": max(len(sweep.snr_db) for sweep in sweeps.values()),
     }
-    panels = {
-        "users N": _curves(joined, SWEPT_USERS),
-        "SNR P/σ²": _curves(by_snr, 10 ** (np.asarray(SWEPT_SNR_DB) / 10)),
-        f"participants S of {USERS}": _curves(by_heard, SWEPT_HEARD),
+    variables = {
+        "floor": Variable(("sweep", "algorithm", "draw", "point"), "float64"),
+        "promised": Variable(("sweep", "algorithm", "point"), "float64"),
     }
-    return Rates(seed, trials, panels)
+    return Pieces(
+        "rates",
+        Space(
+            sizes,
+            {"sweep": 1},
+            variables,
+            {"sweep": ("sweep", list(sweeps)), "algorithm": ("algorithm", names)},
+        ),
+        {
+            "experiment": "rates",
+            "seed": seed,
+            "trials": trials,
+            "sweeps": {label: describe(sweep._asdict()) for label, sweep in sweeps.items()},
+            "draws": DRAWS,
+            "calibration_trials": CALIBRATION_TRIALS,
+            **versions(),
+        },
+        functools.partial(_chunk, seed, trials),
+        steps=sum(_steps(sweep, trials) for sweep in sweeps.values()),
+    )
+
+
+def _sweeps() -> dict[str, Sweep]:
+    """One for each N, of which one sweeps the SNR, too, and then one for S."""
+    both, tuned = _algorithms(REACH), _algorithms(SHORT_REACH, controlled=True)
+    by_users = {
+        f"N = {n}": Sweep(n, both, SWEPT_SNR_DB if n == USERS else (SNR_DB,), (), ROUNDS)
+        for n in SWEPT_USERS
+    }
+    alike = (SNR_DB,) * len(SWEPT_HEARD)
+    return by_users | {"participants": Sweep(USERS, tuned, alike, SWEPT_HEARD, LONG)}
+
+
+def _names(sweeps: dict[str, Sweep]) -> list[str]:
+    """Of all algorithms."""
+    return list(dict.fromkeys(name for sweep in sweeps.values() for name in sweep.algorithms))
+
+
+def _steps(sweep: Sweep, trials: int) -> float:
+    """Local steps of users, those of calibration among them."""
+    runs = sum(
+        2 * len(sweep.snr_db) * trials + CALIBRATION_TRIALS * bool(algorithm.needs)
+        for algorithm in sweep.algorithms.values()
+    )
+    return float(DRAWS * runs * sweep.rounds * sweep.users * STEPS)
+
+
+def _chunk(seed: int, trials: int, number: int) -> dict[str, np.ndarray]:
+    """Of a sweep: floors [algorithm, draw, point], and what is promised [algorithm, point]."""
+    sweeps = _sweeps()
+    sweep = list(sweeps.values())[number]
+    found = _floors(seed, trials, *sweep)
+    points = len(sweep.snr_db)
+    none = np.full((DRAWS, points), np.nan), np.full(points, np.nan)
+    floors, promised = zip(*(found.get(name, none) for name in _names(sweeps)), strict=True)
+    return {"floor": np.stack(floors), "promised": np.stack(promised)}
 
 
 def _algorithms(reach: float, controlled: bool = False) -> dict:
@@ -194,13 +279,13 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
         power=jnp.ones(2 * half),
         participants=jnp.asarray(heard * 2) if heard else (),
     )
+    enter = functools.partial(_arguments.experiment, calibration_trials=CALIBRATION_TRIALS)
     entered = [
-        _arguments.experiment(key, algorithm, channels, task, rounds, trials, calibration_trials=20)
-        for algorithm in algorithms.values()
+        enter(key, algorithm, channels, task, rounds, trials) for algorithm in algorithms.values()
     ]
     arguments, options = entered[0]
     chunk = trials_at_once(tuple(algorithms.values()), first_of(task), 2 * half * DRAWS)
-    options = options._replace(chunk=chunk)
+    options = options._replace(chunk=chunk, over=spread(1, DRAWS))
     found = _program(
         options,
         key=key,
@@ -222,9 +307,13 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
 @functools.partial(jax.jit, static_argnames="options")
 def _program(options, key, trials, algorithms, channels, task):
     """Of each algorithm [draw, setting, …]: mean gap over the last half of the rounds, σ_θ, σ_c."""
-    return jax.vmap(lambda task: _over_settings(options, key, trials, algorithms, channels, task))(
-        task
-    )
+    draws, structure = jax.tree.flatten(task)
+
+    def draw(values):
+        task = jax.tree.unflatten(structure, values)
+        return _over_settings(options, key, trials, algorithms, channels, task)
+
+    return on_devices(draw, options.over, draws, [0] * len(draws))
 
 
 def _over_settings(options, key, trials, algorithms, channels, task):
