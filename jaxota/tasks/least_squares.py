@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _validate
+from jaxota import _eigen, _validate
 from jaxota.errors import InputError
 from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
@@ -97,7 +97,7 @@ class Quadratic:
         features, targets = features * inside[..., None], targets * inside
         share = 1.0 / counts.astype(jnp.float32)
         grams = share[:, None, None] * _dot("nsd,nse->nde", features, features)
-        values, vectors = jnp.linalg.eigh(grams.mean(0))  # of H, half the Hessian of F
+        values, vectors = _eigen.eigh(grams.mean(0))  # of H, half the Hessian of F
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
         moment = _dot("n,nsd,ns->d", share / users, features, targets)
@@ -111,7 +111,7 @@ class Quadratic:
             root=jnp.sqrt(values)[:, None] * vectors.T,
             optimum=optimum,
             least=_dot("n,ns,ns->", share / users, residual, residual),
-            strong_convexity=jnp.maximum(2.0 * jnp.linalg.eigvalsh(grams).min(), 0.0),
+            strong_convexity=jnp.maximum(2.0 * _eigen.eigenvalues(grams).min(), 0.0),
         )
 
     @property
