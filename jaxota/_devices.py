@@ -1,7 +1,9 @@
 """Trials, and settings where trials are few, spread over the devices that JAX has here."""
 
+import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +35,14 @@ def spread(trials: int, settings: int = 1) -> Spread:
 
     ways = range(1, min(devices, trials) + 1)
     return min((Spread(min(devices // n, settings), n) for n in ways), key=longest)
+
+
+def virtual(count: int | None = None) -> None:
+    """On CPU, a device for each core, or so many, unless JAX was told otherwise or has begun."""
+    told = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not told and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        with contextlib.suppress(RuntimeError):  # it has begun
+            jax.config.update("jax_num_cpu_devices", count or len(os.sched_getaffinity(0)))
 
 
 def unspread(*values: Any) -> bool:

@@ -2,17 +2,14 @@
 
 import argparse
 import contextlib
-import hashlib
-import os
-import platform
-import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from jaxota import _cache, _terminal
 from jaxota.errors import InputError
-
-CACHE = "JAXOTA_CACHE"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,8 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     except (InputError, OSError) as error:
         print(f"jaxota: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("jaxota: interrupted, nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as interrupted:
+        kept = str(interrupted) or "nothing was written"
+        print(f"jaxota: interrupted, {kept}", file=sys.stderr)
         return 130
 
 
@@ -43,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxota",
         description="Over-the-air federated learning, simulated.",
         epilog="Compiled programs are kept in a per-user cache folder; "
-        f"{CACHE}=off turns that off, {CACHE}=DIR moves it.",
+        f"{_cache.CACHE}=off turns that off, {_cache.CACHE}=DIR moves it.",
     )
     parser.add_argument("--version", action="version", version=f"jaxota {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -54,25 +52,52 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(command=_run)
     command.add_argument("experiment", help="a name that `jaxota list` shows")
+    _add_common(command, "figures", "folder to write to (figures)")
+    command.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep finished chunks in DIR/NAME.parts, and go on from those that are there",
+    )
+    command = commands.add_parser("sweep", help="an experiment, or your study, over a grid")
+    command.set_defaults(command=_sweep)
+    command.add_argument("study", help="a name that `jaxota list` shows, or my_study.py:NAME")
+    _add_sweep(command)
+    _add_common(command, None, "folder of the store (sweeps/NAME)")
+    command.add_argument(
+        "--resume", action="store_true", help="go on with the store, or give it more"
+    )
+    command = commands.add_parser("show", help="what a sweep left: a table, a picture, a CSV")
+    command.set_defaults(command=_show)
+    command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
+    command.add_argument("--metric", metavar="NAME", help="the score to show")
+    return parser
+
+
+def _add_sweep(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="sweep a field: first:last:step, or values with commas; several make a product",
+    )
+    command.add_argument("--algorithms", metavar="A,B", help="some of the study's")
+    command.add_argument("--keep", metavar="WHAT", help="trials (all of them) or mean")
+    command.add_argument("--max-bytes", default="20G", metavar="SIZE", help="of results (20G)")
+    command.add_argument("--max-programs", type=int, default=100, metavar="N", help="(100)")
+    command.add_argument(
+        "--dry-run", action="store_true", help="say how large it is and how long it takes"
+    )
+
+
+def _add_common(command: argparse.ArgumentParser, out: str | None, words: str) -> None:
     command.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
     command.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="of data and trials (0)")
+    command.add_argument("--seed", type=int, metavar="S", help="of data and trials (0)")
     command.add_argument("--snr-db", type=float, metavar="X", help="P/sw2 in dB")
     command.add_argument(
         "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
     )
-    _add_images(command)
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("figures"),
-        metavar="DIR",
-        help="folder to write to (figures)",
-    )
-    return parser
-
-
-def _add_images(command) -> None:
     images = command.add_argument_group("for experiments on images")
     images.add_argument(
         "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
@@ -82,6 +107,13 @@ def _add_images(command) -> None:
     )
     images.add_argument(
         "--init-scale", type=float, metavar="S", help="N(0, S²) is added to the initial model (0)"
+    )
+    scale = command.add_argument_group("at scale")
+    scale.add_argument("--memory", metavar="SIZE", help="a chunk may take, such as 4G")
+    scale.add_argument("--shard", metavar="I/N", help="every N-th chunk from the I-th on, from 0")
+    scale.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster to work there")
+    command.add_argument(
+        "--out", type=Path, default=Path(out) if out else None, metavar="DIR", help=words
     )
 
 
@@ -95,39 +127,132 @@ def _list(arguments) -> int:
     return 0
 
 
-_OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
-
-
 def _run(arguments) -> int:
     from jaxota.experiments import report as reports
-    from jaxota.experiments.figures import EXPERIMENTS, THEORY
+    from jaxota.experiments import runner, specs
 
-    name, known = arguments.experiment, EXPERIMENTS | THEORY
-    if name not in known:
-        raise InputError(f"unknown experiment {name!r}: choose from {', '.join(known)}")
-    given = {k: v for k in _OPTIONS if (v := getattr(arguments, k)) is not None}
-    experiment = known[name].configured(given)
+    name, options = arguments.experiment, _given(arguments)
+    experiment = specs.known(name).configured(options)
+    spec = {"run": True, "experiment": name, "options": options, "seed": arguments.seed or 0}
+    scale = _scale(arguments)
+    store = arguments.out / f"{name}.parts" if _in_parts(arguments) else None
     _writable(arguments.out)
-    _use_cache()
-    if experiment.on_images:
-        _silence_tfds()
-    with _remembering_interruption() as interrupted, _progress(name, interrupted) as report:
-        outcome = experiment.run(arguments.seed, report)
+    _begin(experiment.on_images)
+    with _working(name, store) as report, _executor(arguments, spec, store) as elsewhere:
+        outcome = runner.run(
+            experiment, spec["seed"], report, **scale, store=store, spec=spec, **elsewhere
+        )
+        if outcome is None:
+            print(f"{name}: chunks of other shards are missing: {_how_to_resume(store)}")
+            return 0
         report("writing")
         paths = reports.write(outcome, arguments.out)
-    _print(outcome.caption(), outcome.table(), *outcome.remarks())
+    _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
     return 0
 
 
-def _print(caption: str, table, *remarks: str) -> None:
-    from rich.console import Console
+def _sweep(arguments) -> int:
+    from jaxota.experiments import specs, sweeps
 
-    print(caption)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
-    for line in remarks:
-        print(line)
+    given: dict[str, Any] = {"options": _given(arguments), "set": arguments.set}
+    if arguments.seed is not None:
+        given["seed"] = arguments.seed
+    if arguments.algorithms:
+        given["algorithms"] = [name.strip() for name in arguments.algorithms.split(",")]
+    spec = specs.of_sweep(arguments.study, **given, keep=arguments.keep)
+    scale, limits = _scale(arguments), sweeps.limits(arguments.max_bytes, arguments.max_programs)
+    _begin(on_images=True)
+    name = Path(spec["file"]).stem if "file" in spec else arguments.study
+    with _working(name, None) as report:
+        job = specs.sweep_job(spec, scale.pop("memory"))
+        out = arguments.out or Path("sweeps") / job.name
+        sweeps.refuse_too_much(job, limits, out)
+        if arguments.dry_run:
+            lines = sweeps.dry_run(job, report)
+    if arguments.dry_run:
+        print("\n".join(lines))
+        return 0
+    with _working(job.name, out) as report, _executor(arguments, spec, out) as elsewhere:
+        done = sweeps.run(job, out, arguments.resume, spec, report, **scale, **elsewhere)
+    print(done)
+    return 0
+
+
+def _show(arguments) -> int:
+    from jaxota.experiments import report as reports
+    from jaxota.experiments import sweeps
+
+    outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
+    paths = reports.write(outcome, arguments.folder, ("png", "csv"))
+    _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
+    for path in paths:
+        print(f"wrote {path}")
+    return 0
+
+
+def _given(arguments) -> dict[str, Any]:
+    """What of an experiment was asked to be otherwise."""
+    from jaxota.experiments.specs import OPTIONS
+
+    return {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
+
+
+def _scale(arguments) -> dict[str, Any]:
+    """How much memory a chunk may take, and which chunks are to be done."""
+    from jaxota.studies.parsing import parse_bytes, parse_shard
+
+    memory = parse_bytes("--memory", arguments.memory) if arguments.memory else None
+    shard = parse_shard(arguments.shard) if arguments.shard else (0, 1)
+    return {"memory": memory, "shard": shard}
+
+
+def _in_parts(arguments) -> bool:
+    """Whether a run goes by way of a store."""
+    return arguments.resume or bool(arguments.shard) or bool(arguments.scheduler)
+
+
+def _begin(on_images: bool) -> None:
+    """What must be set before JAX begins."""
+    from jaxota import _devices
+
+    _devices.virtual()
+    _cache.keep_programs()
+    if on_images:
+        _silence_tfds()
+
+
+@contextlib.contextmanager
+def _working(name: str, store: Path | None) -> Iterator[Callable[..., None]]:
+    """Progress and Ctrl-C; an interruption says what is kept, and how to go on."""
+    with (
+        _terminal.remembering_interruption() as interrupted,
+        _terminal.progress(name, interrupted) as report,
+    ):
+        try:
+            yield report
+        except KeyboardInterrupt:
+            if store is None or not (store / "study.json").exists():
+                raise
+            raise KeyboardInterrupt(_how_to_resume(store)) from None
+
+
+def _how_to_resume(store: Path | None) -> str:
+    kept = len(list((store / "commits").glob("*.json"))) if store else 0
+    return f"{kept} finished chunks are kept in {store}: the same command with --resume goes on"
+
+
+@contextlib.contextmanager
+def _executor(arguments, spec: dict[str, Any], store: Path | None) -> Iterator[dict[str, Any]]:
+    """What runs the chunks, if it is not this process."""
+    if not arguments.scheduler or store is None:
+        yield {}
+        return
+    from jaxota.experiments import cluster
+
+    with cluster.executor(arguments.scheduler) as executor:
+        yield {"executor": executor, "work": cluster.work(spec, store)}
 
 
 def _writable(folder: Path) -> None:
@@ -144,74 +269,12 @@ def _writable(folder: Path) -> None:
         ) from None
 
 
-def _use_cache() -> None:
-    """Keep compiled programs between runs, unless the environment says otherwise.
-
-    Programs are kept apart by kind of processor, as a home folder may be shared by several.
-    """
-    import jax
-    import platformdirs
-
-    place = os.environ.get(CACHE) or platformdirs.user_cache_dir("jaxota")
-    if place == "off":
-        return
-    try:
-        described = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-        kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
-    except OSError:
-        kind = [platform.processor()]
-    name = hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    jax.config.update("jax_compilation_cache_dir", str(Path(place) / name))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
-    # program that it reads from the cache; what is really wrong reaches us as an exception.
-    jax.config.update("jax_logging_level", "CRITICAL")
-
-
 def _silence_tfds() -> None:
     """Its bars would run through ours."""
-    with contextlib.suppress(ImportError):
+    if "tensorflow_datasets" in sys.modules:
         import tensorflow_datasets
 
         tensorflow_datasets.disable_progress_bar()
-
-
-@contextlib.contextmanager
-def _progress(name: str, interrupted):
-    """A bar that is gone when the work is done; nothing where there is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    console = Console(stderr=True)
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-    with bar:
-        task = bar.add_task(name, total=None)
-
-        def report(what: str, done: int = 0, of: int | None = None) -> None:
-            if interrupted():
-                raise KeyboardInterrupt
-            # Without a total the bar only shows that there is life.
-            bar.update(task, description=f"{name}: {what}", completed=done, total=of)
-
-        yield report
-
-
-@contextlib.contextmanager
-def _remembering_interruption():
-    """Whether Ctrl-C was pressed: the exception it raises is lost inside a garbage collection."""
-    pressed = []
-
-    def note(signum, frame):
-        pressed.append(signum)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

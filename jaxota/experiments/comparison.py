@@ -65,11 +65,11 @@ class Comparison:
         for (algorithm, setting), history in self.histories.items():
             pair = history, self.histories[reference, setting]
             final, other = (stats.scores(h, metric)[:, -1] for h in pair)
-            apart = _plus_minus(stats.paired(final, other), "no pairs")
+            apart = plus_minus(stats.paired(final, other), "no pairs")
             grid.add_row(
                 algorithm,
                 *([setting] if several else []),
-                _plus_minus(stats.interval(final)),
+                plus_minus(stats.interval(final)),
                 f"{_power_ratio(history).max():.3g}",
                 "–" if algorithm == reference else apart,
             )
@@ -176,7 +176,7 @@ def _power_ratio(history) -> np.ndarray:
     return kept.mean(0) if len(kept) else np.full(power.shape[1], np.nan)
 
 
-def _plus_minus(value: stats.Interval, nothing: str = "") -> str:
+def plus_minus(value: stats.Interval, nothing: str = "") -> str:
     """Mean ± half width in as many digits as the latter supports; a difference has `nothing` to
     say where no trial is left, and a sign."""
     sign = "+" if nothing else ""

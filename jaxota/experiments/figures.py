@@ -146,15 +146,15 @@ THEORY = {
         Theory(
             "bounds",
             "Theorems 1 to 3 beside the runs they speak of: BAAF, COBAAF, COBAAF with 4 of 8 users",
-            bounds.job,
-            bounds.Bounds.of,
+            lambda *asked: bounds.job(*asked),
+            lambda *found: bounds.Bounds.of(*found),
             trials=20,
         ),
         Theory(
             "rates",
             "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
-            rates.job,
-            rates.Rates.of,
+            lambda *asked: rates.job(*asked),
+            lambda *found: rates.Rates.of(*found),
             trials=8,
         ),
     )

@@ -37,17 +37,35 @@ class Report(Protocol):
         """Everything, as an `xarray.Dataset`."""
 
 
-def write(report: Report, folder) -> list[Path]:
+def write(report: Report, folder, endings: tuple[str, ...] = ("png", "csv", "nc")) -> list[Path]:
     """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
-    paths = [Path(folder) / f"{report.name}.{ending}" for ending in ("png", "csv", "nc")]
-    figure, rows, dataset = report.figure(), report.rows(), report.dataset()
+    paths = [Path(folder) / f"{report.name}.{ending}" for ending in endings]
+    writers = {"png": _picture, "csv": _table, "nc": _netcdf}
+    made = [writers[ending](report) for ending in endings]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with _files.replacing(*paths) as (png, table_file, nc):
-        figure.savefig(png)
-        with open(table_file, "w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows(rows)
-        dataset.to_netcdf(nc, engine="h5netcdf")
+    with _files.replacing(*paths) as drafts:
+        for save, draft in zip(made, drafts, strict=True):
+            save(draft)
     return paths
+
+
+def _picture(report: Report):
+    return report.figure().savefig
+
+
+def _table(report: Report):
+    rows = list(report.rows())
+
+    def save(path: Path) -> None:
+        with open(path, "w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(rows)
+
+    return save
+
+
+def _netcdf(report: Report):
+    dataset = report.dataset()
+    return lambda path: dataset.to_netcdf(path, engine="h5netcdf")
 
 
 def attributes(name: str, seed: int, title: str) -> dict:

@@ -19,6 +19,7 @@ def run(
     shard: tuple[int, int] = (0, 1),
     spec: Any = None,
     executor: Any = None,
+    work: Callable[[int], Any] | None = None,
 ) -> Report | None:
     """Run `experiment`; `report(what, done, of, steps)` hears how far it is.
 
@@ -30,7 +31,7 @@ def run(
     job = experiment.job(seed, memory)
     report("compiling")
     sink = driver.sink(job, store, resume=store is not None, spec=spec)
-    driver.drive(job, sink, shard=shard, executor=executor, report=report)
+    driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
     if sink.missing():
         return None
     return experiment.report(job, sink.dataset(), seed, time.perf_counter() - start)

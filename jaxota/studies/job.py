@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxota import _chunks
 from jaxota.history import DIMENSIONS, History
 from jaxota.studies import means, programs
 from jaxota.studies.cuts import cut
@@ -132,6 +133,30 @@ class StudyJob:
         inner = math.prod(self.settings.swept_sizes.values())
         return float(sum(each) * inner * self.study.trials * self.study.rounds)
 
+    def steps_of(self, number: int) -> float:
+        """The local steps of users in one chunk."""
+        full = self._full
+        group = self.settings.groups[self._place(full.region(number))]
+        parts = group.parts
+        each = sum(parts["task"].users * a.local.steps for a in parts["algorithms"])
+        rows = math.prod(stop - start for start, stop in full.covers(number).values())
+        return float(each * rows * self.study.rounds)
+
+    @property
+    def bytes(self) -> int:
+        """What the results take, uncompressed; of means, by a cut of FEW blocks of trials."""
+        if "blocks" in self.__dict__:
+            return self.space.bytes
+        few = dict.fromkeys(self.settings.swept_sizes, 1)
+        trial = max(1, self.study.trials // _chunks.FEW)
+        return self._kept(self._cut_into(few | {"trial": trial})).bytes
+
+    @property
+    def calibrations(self) -> int:
+        """How many different ones the settings need."""
+        rows = range(math.prod(self.settings.swept_sizes.values()))
+        return self._calibrations.count(self.settings.groups.values(), rows)
+
     @functools.cached_property
     def blocks(self) -> dict[str, int]:
         """The size of a block along each axis of numbers, and along the trials."""
@@ -152,6 +177,9 @@ class StudyJob:
     @functools.cached_property
     def _full(self) -> Space:
         """All results of all trials."""
+        return self._cut_into(self.blocks)
+
+    def _cut_into(self, blocks: dict[str, int]) -> Space:
         study, axes, scores = self.study, self.settings.axes, self.settings.scores
         every = math.gcd(study.every, study.rounds)
         lead = ("algorithm", *(axis.name for axis in axes), "trial")
@@ -166,7 +194,7 @@ class StudyJob:
             "round": study.rounds,
             "parameter": max(g.parts["task"].dim for g in self.settings.groups.values()),
         }
-        blocks = dict.fromkeys((axis.name for axis in axes), 1) | self.blocks
+        blocks = dict.fromkeys((axis.name for axis in axes), 1) | blocks
         variables = {name: Variable((*lead, *dims)) for name, dims in results.items()}
         coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
         for axis in axes:
@@ -190,9 +218,11 @@ class StudyJob:
 
     @property
     def space(self) -> Space:
-        if self.study.keep == "trials":
-            return self._full
-        return means.space(self._full, self.settings.scores)
+        return self._kept(self._full)
+
+    def _kept(self, full: Space) -> Space:
+        """What is kept of all results."""
+        return full if self.study.keep == "trials" else means.space(full, self.settings.scores)
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
@@ -215,8 +245,7 @@ class StudyJob:
     ) -> dict[str, np.ndarray]:
         full, settings = self._full, self.settings
         region = full.region(number)
-        outer = [a.name for a, inner in zip(settings.axes, settings.swept, strict=True) if not inner]
-        group = settings.groups[tuple(region[name].start for name in outer)]
+        group = settings.groups[self._place(region)]
         rows, trials = self._rows(region), np.arange(region["trial"].start, region["trial"].stop)
         # The last block of an axis may be short: it is filled up, so that it is no other program.
         block = math.prod(self.blocks[name] for name in settings.swept_sizes)
@@ -237,6 +266,11 @@ class StudyJob:
             reference = list(self.study.algorithms).index(self.study.reference)
             arrays = means.of_block(arrays, full, settings.scores, reference)
         return arrays
+
+    def _place(self, region: dict[str, slice]) -> tuple[int, ...]:
+        """The group that a region lies in."""
+        pairs = zip(self.settings.axes, self.settings.swept, strict=True)
+        return tuple(region[axis.name].start for axis, inner in pairs if not inner)
 
     def _rows(self, region: dict[str, slice]) -> np.ndarray:
         """The numbers, in their group, of the settings of a region."""

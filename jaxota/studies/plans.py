@@ -1,7 +1,7 @@
 """Calibrations: measured once for all settings, chunks and processes that share one."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import jax
@@ -50,6 +50,11 @@ class Calibrations:
             bad = programs.diverged(found)
             self.adrift |= {n for n, rule in enumerate(group.rules) if rule >= 0 and bad[rule]}
         return self._known[name]
+
+    def count(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
+        """How many different calibrations these settings need."""
+        needing = [group for group in groups if max(group.rules) >= 0]
+        return len({self._name(group, row) for group in needing for row in rows})
 
     def _name(self, group: Group, row: int) -> str:
         """What a setting's calibration is known by: all that it depends on, which is no channel."""

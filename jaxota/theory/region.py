@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jaxota import _eigen
 from jaxota._arguments import Options
 from jaxota._devices import in_chunks
 from jaxota.algorithms import Algorithm
@@ -135,7 +136,7 @@ def curvature(problem: Any) -> tuple[Scalar, Scalar]:
     """β and μ of AS1, extremes over users of their Hessians' eigenvalues at the optimum."""
     users = jnp.arange(problem.users)
     hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
-    values = jnp.linalg.eigvalsh(hessians)  # [user, d]
+    values = _eigen.eigenvalues(hessians)  # [user, d]
     return values.max(), jnp.maximum(values.min(), 0.0)
 
 

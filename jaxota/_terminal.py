@@ -1,0 +1,79 @@
+"""What a person sees while the command works, and how it is stopped."""
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+QUIET = 60.0  # seconds between two lines where there is no terminal
+
+
+@contextlib.contextmanager
+def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..., None]]:
+    """A bar that is gone when the work is done; in a log, a line now and then."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    bar = Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal)
+    begun: dict[str, float] = {}
+    told = time.monotonic()
+
+    with bar:
+        task = bar.add_task(name, total=None)
+
+        def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
+            nonlocal told
+            if interrupted():
+                raise KeyboardInterrupt
+            now = time.monotonic()
+            if what not in begun:
+                begun[what] = now
+                bar.reset(task, total=of)
+            rate = f", {steps / (now - begun[what]):.2g} user-steps/s" if steps else ""
+            # Without a total the bar only shows that there is life.
+            bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
+            if bar.disable and now - told > QUIET:
+                told = now
+                count = f" {done} of {of}" if of else ""
+                print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
+
+        yield report
+
+
+@contextlib.contextmanager
+def remembering_interruption() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the exception it raises is lost inside a garbage collection."""
+    pressed: list[int] = []
+
+    def note(signum: int, frame: Any) -> None:
+        pressed.append(signum)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def show(caption: str, table: Any, *remarks: str) -> None:
+    """A table between its caption and what is to be known of it."""
+    from rich.console import Console
+
+    print(caption)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    for line in remarks:
+        print(line)
