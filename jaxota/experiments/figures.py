@@ -1,6 +1,5 @@
 """The paper's figures and their extensions, as data."""
 
-import functools
 from typing import Any
 
 from jaxota import plots, tasks
@@ -62,6 +61,15 @@ def _on_images(step_size: float) -> dict[str, Algorithm]:
     }
 
 
+# Flax, which modules are made of, is slow to import: they are named where they are needed.
+def _softmax_regression(classes: int):
+    return tasks.SoftmaxRegression(classes)
+
+
+def _small_cnn(classes: int):
+    return tasks.CNN(classes, channels=(4, 8))
+
+
 def _regression(users: int):
     return lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0)
 
@@ -105,7 +113,7 @@ EXPERIMENTS = {
             Experiment(
                 name,
                 f"{kind} {{dataset}}; softmax regression, N = 10, K = 5",
-                Images("mnist", tasks.SoftmaxRegression, partition),
+                Images("mnist", _softmax_regression, partition),
                 _some(_on_images(1e-2), *compared),
                 {"": _AWGN},
                 _one_panel,
@@ -128,7 +136,7 @@ EXPERIMENTS = {
         Experiment(
             "cnn",
             "balanced {dataset}; small CNN, N = 10, K = 5",
-            Images("digits", functools.partial(tasks.CNN, channels=(4, 8))),
+            Images("digits", _small_cnn),
             _some(_on_images(0.2), "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)"),
             {"": _AWGN},
             _one_panel,

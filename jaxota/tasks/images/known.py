@@ -2,31 +2,31 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxtyping import PRNGKeyArray
 
 from jaxota.errors import InputError
-from jaxota.tasks.empirical_risk import Empirical
-from jaxota.tasks.images import datasets
 from jaxota.tasks.partitions import Partition, iid
+
+if TYPE_CHECKING:
+    from jaxota.tasks.empirical_risk import Empirical
 
 
 class Dataset(NamedTuple):
-    """A set of images."""
+    """A set of images, that of the function of its name in `datasets`."""
 
     title: str
-    task: Callable[..., Empirical]  # a function of datasets
     classes: int = 10
     files: bool = True  # whether it is read from files, which a folder may hold
 
 
 DATASETS = {
-    "mnist": Dataset("MNIST", datasets.mnist),
-    "fashion_mnist": Dataset("Fashion-MNIST", datasets.fashion_mnist),
-    "emnist": Dataset("EMNIST", datasets.emnist, classes=47),
-    "cifar10": Dataset("CIFAR-10", datasets.cifar10),
-    "digits": Dataset("8×8 digits", datasets.digits, files=False),
+    "mnist": Dataset("MNIST"),
+    "fashion_mnist": Dataset("Fashion-MNIST"),
+    "emnist": Dataset("EMNIST", classes=47),
+    "cifar10": Dataset("CIFAR-10"),
+    "digits": Dataset("8×8 digits", files=False),
 }
 
 
@@ -52,8 +52,10 @@ class Images:
         """The same, dealt out by this key."""
         return dataclasses.replace(self, key=key)
 
-    def build(self) -> Empirical:
+    def build(self) -> "Empirical":
         """The task itself."""
+        from jaxota.tasks.images import datasets  # slow to import, needed here alone
+
         known = self._known
         options: dict[str, Any] = {
             name: getattr(self, name)
@@ -64,7 +66,8 @@ class Images:
             options["data_dir"] = self.data_dir
         elif self.data_dir is not None:
             raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
-        return known.task(self.key, module=self.module(known.classes), **options)
+        task = getattr(datasets, self.dataset)
+        return task(self.key, module=self.module(known.classes), **options)
 
     @property
     def _known(self) -> Dataset:

@@ -1,0 +1,17 @@
+from .empirical_risk import empirical as empirical
+from .images.datasets import cifar10 as cifar10
+from .images.datasets import digits as digits
+from .images.datasets import emnist as emnist
+from .images.datasets import fashion_mnist as fashion_mnist
+from .images.datasets import mnist as mnist
+from .labelled import classification as classification
+from .least_squares import regression as regression
+from .least_squares import synthetic_regression as synthetic_regression
+from .models import CNN as CNN
+from .models import MLP as MLP
+from .models import SoftmaxRegression as SoftmaxRegression
+from .partitions import dirichlet as dirichlet
+from .partitions import iid as iid
+from .partitions import label_skew as label_skew
+from .partitions import quantity_skew as quantity_skew
+from .partitions import shards as shards
