@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import special
 
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -51,6 +50,8 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
     mean = kept.mean(0) if used else nothing
     half = nothing
     if used > 1:
+        from scipy import special  # slow to import, needed here alone
+
         quantile = special.stdtrit(used - 1, 0.5 + level / 2)
         half = quantile * kept.std(0, ddof=1) / np.sqrt(used)
     return Interval(mean, mean - half, mean + half, used, trials)
