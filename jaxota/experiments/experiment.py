@@ -98,8 +98,7 @@ class Theory:
 
     name: str
     about: str
-    make: Callable  # (seed, trials) → job
-    show: Callable  # (seed, trials, dataset) → report
+    load: Callable  # → what makes its job of (seed, trials), and its report of these and a dataset
     trials: int
 
     on_images = False
@@ -117,8 +116,10 @@ class Theory:
 
     def job(self, seed: int, memory: int | None = None) -> Any:
         """What the driver runs; its chunks are small, whatever the memory."""
-        return self.make(seed, self.trials)
+        make, _ = self.load()
+        return make(seed, self.trials)
 
     def report(self, job: Any, dataset: Any, seed: int, seconds: float) -> Report:
         """What is told and shown of a finished run."""
-        return self.show(seed, self.trials, dataset)
+        _, show = self.load()
+        return show(seed, self.trials, dataset)

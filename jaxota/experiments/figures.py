@@ -2,25 +2,26 @@
 
 from typing import Any
 
-from jaxota import plots, tasks
+import jaxota
+from jaxota import tasks
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
 from jaxota.channel import Channel
-from jaxota.experiments import bounds, rates
 from jaxota.experiments.experiment import Experiment, Theory
 from jaxota.fading import rayleigh
 from jaxota.tasks.images.known import Images
 
 
+# What draws and what only studies need is slow to import: it is named where it is needed.
 def _one_panel(comparison, title: str):
     histories = {algorithm: h for (algorithm, _), h in comparison.histories.items()}
-    return plots.curves(histories, comparison.experiment.metric, title)
+    return jaxota.plots.curves(histories, comparison.experiment.metric, title)
 
 
 def _panel_for_each_algorithm(comparison, title: str):
     panels: dict[str, Any] = {algorithm: {} for algorithm in comparison.experiment.algorithms}
     for (algorithm, setting), history in comparison.histories.items():
         panels[algorithm][setting] = history
-    return plots.panels(panels, comparison.experiment.metric, title)
+    return jaxota.plots.panels(panels, comparison.experiment.metric, title)
 
 
 def _against_csi_error(comparison, title: str):
@@ -31,7 +32,7 @@ def _against_csi_error(comparison, title: str):
         for algorithm in experiment.algorithms
     }
     label = "variance of the channel estimate's error"
-    return plots.finals(errors, finals, experiment.metric, label, title)
+    return jaxota.plots.finals(errors, finals, experiment.metric, label, title)
 
 
 def _compared(steps: int) -> dict[str, Algorithm]:
@@ -61,7 +62,7 @@ def _on_images(step_size: float) -> dict[str, Algorithm]:
     }
 
 
-# Flax, which modules are made of, is slow to import: they are named where they are needed.
+# So is flax, which modules are made of.
 def _softmax_regression(classes: int):
     return tasks.SoftmaxRegression(classes)
 
@@ -72,6 +73,18 @@ def _small_cnn(classes: int):
 
 def _regression(users: int):
     return lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0)
+
+
+def _bounds():
+    from jaxota.experiments import bounds
+
+    return bounds.job, bounds.Bounds.of
+
+
+def _rates():
+    from jaxota.experiments import rates
+
+    return rates.job, rates.Rates.of
 
 
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
@@ -154,15 +167,13 @@ THEORY = {
         Theory(
             "bounds",
             "Theorems 1 to 3 beside the runs they speak of: BAAF, COBAAF, COBAAF with 4 of 8 users",
-            lambda *asked: bounds.job(*asked),
-            lambda *found: bounds.Bounds.of(*found),
+            _bounds,
             trials=20,
         ),
         Theory(
             "rates",
             "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
-            lambda *asked: rates.job(*asked),
-            lambda *found: rates.Rates.of(*found),
+            _rates,
             trials=8,
         ),
     )
