@@ -43,7 +43,8 @@ def check_direction(
 def _along(optimizer: optax.GradientTransformation, dim: int) -> float:
     """The inner product of a probe gradient with the transformation's first answer to it."""
     with jax.ensure_compile_time_eval():
-        probe = jnp.asarray(np.random.default_rng(0).standard_normal(dim), "float32")
-        model = jnp.zeros(dim, "float32")
-        answer, _ = optimizer.update(probe, optimizer.init(model), model)
-        return float(jnp.vdot(probe, answer))
+        # On the host but for the answer: each operation is a program to compile or to load.
+        probe = np.random.default_rng(0).standard_normal(dim).astype(np.float32)
+        gradient, model = jnp.asarray(probe), jnp.asarray(np.zeros(dim, np.float32))
+        answer, _ = optimizer.update(gradient, optimizer.init(model), model)
+        return float(np.vdot(probe, np.asarray(answer)))
