@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota.tasks.images import published, storage
+from jaxota.tasks.images import datasets, known, published, storage
 
 KEY = jax.random.key(0)
 MNIST = Path(os.environ.get(storage.DATA, "/nonexistent"))
@@ -88,6 +88,11 @@ def _sorted(images, labels):
 def _assert_same(split, arrays):
     pixels = np.round(255 * split.images(np.arange(len(split.labels)))).astype(int)
     np.testing.assert_array_equal(_sorted(pixels, split.labels), _sorted(*arrays))
+
+
+def test_every_known_set_is_a_function_of_its_name():
+    for name in known.DATASETS:
+        assert getattr(datasets, name) is getattr(jo.tasks, name)
 
 
 def test_idx_files_through_tfds_and_back(tmp_path, cache):

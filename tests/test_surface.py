@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +94,15 @@ def test_every_public_name_resolves():
     assert len(names) > 40 and set(names) == set(vars(jo)["__all__"])
     for name in names:
         assert getattr(jo, name) is not None
+
+
+def test_experiments_are_named_without_what_is_slow_to_import():
+    code = (
+        "import sys, jaxota.experiments.runner, jaxota.experiments.figures;"
+        "print({'flax', 'matplotlib', 'pandas', 'scipy.special', 'xarray'} & sys.modules.keys())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "set()", run.stderr
 
 
 def test_functions_do_not_hide_modules():
