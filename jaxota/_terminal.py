@@ -1,8 +1,10 @@
 """What a person sees while the command works, and how it is stopped."""
 
 import contextlib
+import importlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +29,9 @@ def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..
     console = Console(stderr=True)
     times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    bar = Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(
+        *columns, *times, console=console, transient=True, disable=not console.is_terminal
+    )
     begun: dict[str, float] = {}
     told = time.monotonic()
 
@@ -51,6 +55,18 @@ def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..
                 print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
 
         yield report
+
+
+def load_ahead(when: threading.Event) -> None:
+    """Import in a thread what shows results; whoever needs it sooner imports it as usual."""
+    threading.Thread(target=_load, args=(when,), daemon=True).start()
+
+
+def _load(when: threading.Event) -> None:
+    when.wait()
+    for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
+        with contextlib.suppress(ImportError):  # raised anew where it is missed
+            importlib.import_module(name)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """The command `jaxota`."""
 
 import argparse
+import atexit
 import contextlib
+import gc
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     try:
         arguments = _parser().parse_args(argv)
+        _collect_seldom()
         return arguments.command(arguments)
     except (InputError, OSError) as error:
         print(f"jaxota: {error}", file=sys.stderr)
@@ -27,6 +30,13 @@ def main(argv: list[str] | None = None) -> int:
         kept = str(interrupted) or "nothing was written"
         print(f"jaxota: interrupted, {kept}", file=sys.stderr)
         return 130
+
+
+def _collect_seldom() -> None:
+    """Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
+    again and again and once more at the exit, would take a fifth of a short run."""
+    gc.set_threshold(100_000, 20, 20)
+    atexit.register(gc.freeze)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -130,6 +140,7 @@ def _list(arguments) -> int:
 def _run(arguments) -> int:
     from jaxota.experiments import report as reports
     from jaxota.experiments import runner, specs
+    from jaxota.studies import programs
 
     name, options = arguments.experiment, _given(arguments)
     experiment = specs.known(name).configured(options)
@@ -139,6 +150,7 @@ def _run(arguments) -> int:
     _writable(arguments.out)
     _begin(experiment.on_images)
     with _working(name, store) as report, _executor(arguments, spec, store) as elsewhere:
+        _terminal.load_ahead(programs.waiting)
         outcome = runner.run(
             experiment, spec["seed"], report, **scale, store=store, spec=spec, **elsewhere
         )

@@ -170,13 +170,17 @@ class History:
                 scores={name: dataset[name].values for name in names["scores"]},
                 settings={name: _setting(dataset[name]) for name in names["settings"]},
                 every=int(dataset.attrs["every"]),
-                **{k: dataset[k].values if k in dataset else () for k in DIMENSIONS},
+                **_held(dataset),
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             raise InputError(
                 f"history: {path} is not a history that History.save wrote "
                 f"({_validate.first_line(error)})"
             ) from None
+
+
+def _held(dataset: "xarray.Dataset") -> dict[str, Any]:
+    return {k: dataset[k].values if k in dataset else () for k in DIMENSIONS}
 
 
 def _is_key(values: Any) -> bool:

@@ -10,7 +10,7 @@ from jaxota.experiments.experiment import Experiment
 from jaxota.experiments.report import attributes
 from jaxota.history import History
 from jaxota.studies.job import StudyJob
-from jaxota.studies.results import history
+from jaxota.studies import results
 from jaxota.types import given
 
 
@@ -26,19 +26,17 @@ class Comparison:
     run_seconds: float
 
     @classmethod
-    def of(cls, experiment: Experiment, job: StudyJob, dataset, seed: int, seconds: float):
+    def of(cls, experiment: Experiment, job: StudyJob, dataset, seed: int, seconds: tuple):
         """A finished run, from its data set."""
         several = len(experiment.channels) > 1
         histories = {
-            (algorithm, label): history(
+            (algorithm, label): results.history(
                 dataset, algorithm=algorithm, **({"setting": label} if several else {})
             )
             for algorithm in experiment.algorithms
             for label in experiment.channels
         }
-        compiling = job.compile_seconds
-        running = seconds - compiling
-        return cls(experiment, seed, histories, job.uncalibrated, compiling, running)
+        return cls(experiment, seed, histories, job.uncalibrated, *seconds)
 
     @property
     def name(self) -> str:

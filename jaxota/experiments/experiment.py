@@ -82,8 +82,8 @@ class Experiment:
 
         return StudyJob(self.study(seed), memory)
 
-    def report(self, job: Any, dataset: Any, seed: int, seconds: float) -> Report:
-        """What is told and shown of a finished run, which took so many seconds."""
+    def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Report:
+        """What is told and shown of a finished run, which took so long to compile, and to run."""
         from jaxota.experiments.comparison import Comparison
 
         return Comparison.of(self, job, dataset, seed, seconds)
@@ -119,7 +119,7 @@ class Theory:
         make, _ = self.load()
         return make(seed, self.trials)
 
-    def report(self, job: Any, dataset: Any, seed: int, seconds: float) -> Report:
+    def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Report:
         """What is told and shown of a finished run."""
         _, show = self.load()
         return show(seed, self.trials, dataset)

@@ -26,12 +26,14 @@ def run(
     With a `store`, chunks that are there are not computed again, and finished ones are kept.
     Returns None while chunks are missing that other processes are to do.
     """
-    start = time.perf_counter()
     report("reading the data")
     job = experiment.job(seed, memory)
     report("compiling")
+    start = time.perf_counter()
     sink = driver.sink(job, store, resume=store is not None, spec=spec)
+    ready = time.perf_counter()
     driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
     if sink.missing():
         return None
-    return experiment.report(job, sink.dataset(), seed, time.perf_counter() - start)
+    seconds = ready - start, time.perf_counter() - ready
+    return experiment.report(job, sink.dataset(), seed, seconds)

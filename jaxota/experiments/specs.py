@@ -11,7 +11,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-
 from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.studies.job import StudyJob
@@ -94,7 +93,7 @@ def _some(algorithms: dict[str, Any], names: list[str]) -> dict[str, Any]:
     for name in names:
         if name not in algorithms and name.lower() not in short:
             raise InputError(
-                f"--algorithms must be of {', '.join(algorithms)}, separated by commas, got {name!r}"
+                f"--algorithms must be of {', '.join(algorithms)}, with commas, got {name!r}"
             )
     wanted = [name if name in algorithms else short[name.lower()] for name in names]
     return {label: algorithms[label] for label in dict.fromkeys(wanted)}
@@ -123,5 +122,3 @@ def _from_file(path: str, source: str, name: str) -> Study:
         raise InputError(f"{path} must hold a study {name or 'to run'}: {there}")
     found = studies[name]
     return found if found.name != "study" else dataclasses.replace(found, name=name)
-
-

@@ -30,7 +30,11 @@ def draw(found: Summary, axes: list[str], metric: str, title: str) -> Figure:
     long = [name for name in axes if found.mean.sizes[name] > 1]
     if not long:
         return _curves(found, metric, title)
-    return _finals(found, long[0], metric, title) if len(long) == 1 else _maps(found, long, metric, title)
+    return (
+        _finals(found, long[0], metric, title)
+        if len(long) == 1
+        else _maps(found, long, metric, title)
+    )
 
 
 def shown_axes(found: Summary, axes: list[str]) -> tuple[list[str], list[dict[str, int]]]:
@@ -52,9 +56,7 @@ def _labels(found: Summary) -> list[str]:
 def _curves(found: Summary, metric: str, title: str) -> Figure:
     rounds = found.mean.evaluation.values
     only = {name: 0 for name in found.mean.dims if name not in ("algorithm", "evaluation")}
-    bands = {
-        label: found.at(algorithm=a, **only) for a, label in enumerate(_labels(found))
-    }
+    bands = {label: found.at(algorithm=a, **only) for a, label in enumerate(_labels(found))}
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
@@ -136,8 +138,8 @@ def _tick(axis: Any, labels: np.ndarray) -> None:
 
 def _last(found: Summary) -> Summary:
     """The last evaluation."""
-    curves = [x.isel(evaluation=-1) for x in (found.mean, found.low, found.high)]
-    return Summary(*curves, found.used, found.trials)
+    mean, low, high = (x.isel(evaluation=-1) for x in (found.mean, found.low, found.high))
+    return Summary(mean, low, high, found.used, found.trials)
 
 
 def _along(last: Summary, place: dict[str, int], order: np.ndarray) -> Interval:

@@ -1,7 +1,6 @@
 """A sweep: how large it is, running it, and what is told and shown of what it left."""
 
 import dataclasses
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -69,26 +68,26 @@ def refuse_too_much(job: StudyJob, most: Limits, out: Path) -> None:
 def dry_run(job: StudyJob, report: Callable[..., None]) -> list[str]:
     """How large a sweep is, and about how long it takes, from one of its chunks; keeps nothing."""
     report("compiling")
-    chunks = job.space.count
+    compiling, chunks = _timed(lambda: job.space.count)
     report("measuring one chunk")
-    begun = time.perf_counter()
-    job.compute(0, lambda *_: None)
-    first = time.perf_counter() - begun
-    compiling = job.compile_seconds
-    begun = time.perf_counter()
-    job.compute(0, lambda *_: None)
-    again = time.perf_counter() - begun
-    calibrating = max(0.0, first - compiling - again) * job.calibrations
+    first, again = (_timed(lambda: job.compute(0, lambda *_: None))[0] for _ in range(2))
+    calibrating = max(0.0, first - again) * job.calibrations
     running = again * job.steps / job.steps_of(0)
     compiling *= job.settings.programs
-    total = compiling + calibrating + running
     return [
         f"{job.name}: {size(job)}",
         f"{chunks:,} chunks of about {again:.2g} s, {in_words(job.bytes / chunks)} each",
-        f"about {in_time(total)} on this machine: {in_time(compiling)} compiling, "
-        f"{in_time(calibrating)} for {job.calibrations} calibrations, {in_time(running)} running "
-        f"({job.steps / running:.2g} user-steps/s, from one chunk of the first structure)",
+        f"about {in_time(compiling + calibrating + running)} on this machine: "
+        f"{in_time(compiling)} compiling, {in_time(calibrating)} for {job.calibrations} "
+        f"calibrations, {in_time(running)} running ({job.steps / running:.2g} user-steps/s, from "
+        "one chunk of the first structure)",
     ]
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begun, result
 
 
 def in_time(seconds: float) -> str:
@@ -159,13 +158,18 @@ class Sweep:
     def caption(self) -> str:
         """What was swept, with the SNR's convention."""
         sizes = [f"{self.data.sizes[name]} {name}" for name in self._axes]
-        done = "" if self._complete() else (
-            f", {self.data.attrs['chunks_done']} of {self.data.attrs['chunks']} chunks so far"
+        done = (
+            ""
+            if self._complete()
+            else (
+                f", {self.data.attrs['chunks_done']} of {self.data.attrs['chunks']} chunks so far"
+            )
         )
         trials = int(self._summary().trials.max())
         return (
-            f"{self.name}: {' × '.join(sizes) or 'one setting'}, {_snr(self.description, self._axes)}; "
-            f"{self.description['rounds']} rounds, up to {trials:,} trials{done}"
+            f"{self.name}: {' × '.join(sizes) or 'one setting'}, "
+            f"{_snr(self.description, self._axes)}; {self.description['rounds']} rounds, "
+            f"up to {trials:,} trials{done}"
         )
 
     def table(self):
@@ -212,7 +216,9 @@ class Sweep:
             "± is a 95 % interval over trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
             "mean over trials, largest of all rounds (up to 1 is within the budget)."
         ]
-        count = int(found.mean.sizes["algorithm"] * np.prod([self.data.sizes[a] for a in self._axes]))
+        count = int(
+            found.mean.sizes["algorithm"] * np.prod([self.data.sizes[a] for a in self._axes])
+        )
         if count > ROWS:
             lines.append(f"The first {ROWS} of {count} rows; the CSV has all.")
         long = [name for name in self._axes if self.data.sizes[name] > 1]
@@ -267,7 +273,6 @@ def _final(band: Interval) -> Interval:
 def _snr(description: dict[str, Any], axes: list[str]) -> str:
     channel = description["channel"]
     per = "" if "snr_per" in axes else f" per {channel['snr_per']}"
-    if "channel" in description["swept"]:
+    if "snr_db" in axes or "channel" in description["swept"]:
         return f"SNR{per}"
-    value = "swept" if "snr_db" in axes else f"{json.dumps(channel['snr_db'])} dB"
-    return f"SNR {value}{per}"
+    return f"SNR {channel['snr_db']} dB{per}"

@@ -8,7 +8,7 @@ import jax
 
 from jaxota import _chunks
 from jaxota.errors import InputError
-from jaxota.studies.programs import Programs, memory
+from jaxota.studies.programs import Programs
 from jaxota.studies.settings import Group, Settings
 
 
@@ -55,7 +55,7 @@ def _fitting(
 
 def _measured(programs: Programs, group: Group, blocks: dict[str, int]) -> int:
     *settings, trials = blocks.values()
-    return memory(programs.block(group, math.prod(settings), trials))
+    return programs.block(group, math.prod(settings), trials).memory
 
 
 def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:

@@ -62,7 +62,7 @@ def _code(value: Any) -> Any:
         told = {"defaults": describe(defaults)} if defaults else {}
         name = f"{value.__module__}.{value.__qualname__}"
         return {"function": name, "code": _digest(value.__code__), **held, **told}
-    if isinstance(value, type) or type(value).__repr__ is object.__repr__:
+    if isinstance(value, type) or repr(value) == object.__repr__(value):
         return {"is": getattr(value, "__qualname__", type(value).__qualname__)}
     return " ".join(repr(value).split())
 
@@ -97,7 +97,7 @@ def difference(here: Any, there: Any, path: str = "") -> str | None:
             if found:
                 return found
         return None
-    if isinstance(here, dict) and isinstance(there, dict) and not (here.keys() == there.keys()):
+    if isinstance(here, dict) and isinstance(there, dict) and here.keys() != there.keys():
         only = sorted(here.keys() ^ there.keys())[0]
         place = f"{path}.{only}" if path else only
         return f"{place} is {_short(there.get(only))} there and {_short(here.get(only))} here"

@@ -183,7 +183,7 @@ class StudyJob:
         study, axes, scores = self.study, self.settings.axes, self.settings.scores
         every = math.gcd(study.every, study.rounds)
         lead = ("algorithm", *(axis.name for axis in axes), "trial")
-        results = dict.fromkeys(scores, ("evaluation",))
+        results: dict[str, tuple[str, ...]] = dict.fromkeys(scores, ("evaluation",))
         results |= {k: dims[1:] for k, dims in DIMENSIONS.items() if k in self._ledger}
         results |= dict.fromkeys((f"average_{k}" for k in scores), ())
         sizes = {
@@ -279,11 +279,6 @@ class StudyJob:
             return np.zeros(1, int)
         inner = [np.arange(region[name].start, region[name].stop) for name in sizes]
         return np.ravel_multi_index(np.ix_(*inner), tuple(sizes.values())).ravel()
-
-    @property
-    def compile_seconds(self) -> float:
-        """What compiling took so far."""
-        return self._programs.seconds
 
     @property
     def uncalibrated(self) -> set[str]:

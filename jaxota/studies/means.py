@@ -15,15 +15,17 @@ def space(full: Space, scores: list[str]) -> Space:
     blocks = dict(full.blocks)
     pieces = -(-full.sizes["trial"] // blocks.pop("trial"))
     sizes = {k: v for k, v in full.sizes.items() if k not in ("trial", "parameter", "user")}
-    variables = {}
+    variables: dict[str, Variable] = {}
     for name, variable in full.variables.items():
         if name in _LEFT_OUT:
             continue
         dims = tuple("block" if d == "trial" else d for d in variable.dims)
         kinds = ["", "difference_"] if _score(name, scores) else [""]
         for kind in kinds:
-            variables |= {f"{name}_{kind}{what}": Variable(dims, "float64") for what in ("mean", "m2")}
-    counted = tuple(d for d in sizes if d in ("algorithm", *blocks)) + ("block",)
+            variables |= {
+                f"{name}_{kind}{what}": Variable(dims, "float64") for what in ("mean", "m2")
+            }
+    counted = (*(d for d in sizes if d in ("algorithm", *blocks)), "block")
     variables |= {name: Variable(counted, "float64") for name in ("trials", "used", "pairs")}
     coords = {k: v for k, v in full.coords.items() if v[0] in sizes}
     behind = {"block": (full.sizes["trial"], full.blocks["trial"])}
@@ -61,9 +63,7 @@ def of_block(
     return {k: np.expand_dims(v, axis) for k, v in found.items() if k not in counts} | counts
 
 
-def _moments(
-    prefix: str, values: np.ndarray, used: np.ndarray, axis: int
-) -> dict[str, np.ndarray]:
+def _moments(prefix: str, values: np.ndarray, used: np.ndarray, axis: int) -> dict[str, np.ndarray]:
     """Mean and sum of squared deviations over the trials used: two passes."""
     mask = used.reshape(*used.shape, *[1] * (values.ndim - used.ndim))
     count = mask.sum(axis)

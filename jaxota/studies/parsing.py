@@ -39,7 +39,9 @@ def parse_values(name: str, text: str) -> list[Any]:
     except (SyntaxError, ValueError):
         tree = None
     if not isinstance(tree, ast.Tuple) or not text:
-        raise InputError(f"--set {name} must be values such as 1,2,3 or first:last:step, got {text!r}")
+        raise InputError(
+            f"--set {name} must be values such as 1,2,3 or first:last:step, got {text!r}"
+        )
     return [_value(name, each) for each in tree.elts]
 
 
@@ -86,7 +88,7 @@ def _maker(word: str) -> Any:
     """The public function or class of a name: no other can be called from here."""
     from jaxota import tasks
 
-    for place, names in ((jaxota, jaxota.__all__), (tasks, dir(tasks))):
+    for place, names in ((jaxota, dir(jaxota)), (tasks, dir(tasks))):
         if word in names and not word.startswith("_") and callable(getattr(place, word)):
             return getattr(place, word)
     return None

@@ -5,8 +5,9 @@ Compiled when they are first needed, and asked for the memory they take before t
 
 import functools
 import math
-import time
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -71,15 +72,40 @@ def pooled(moments: Any) -> Plans:
     return tuple(pool(*each) for each in moments)
 
 
+# XLA compiles a program on one core, mostly: several programs compile side by side.
+_COMPILERS = ThreadPoolExecutor(4)
+
+
+waiting = threading.Event()  # for XLA, from now on: Python has time for other things
+
+
+class Program:
+    """A program that is being compiled."""
+
+    def __init__(self, lowered: Any) -> None:
+        self.out_info = lowered.out_info
+        self._compiling = _COMPILERS.submit(lowered.compile)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._compiling.result()(*arguments)
+
+    @property
+    def memory(self) -> int:
+        """The bytes that it takes at most: of one device, or on CPU of all of them."""
+        waiting.set()
+        told = self._compiling.result().memory_analysis()
+        taken = told.temp_size_in_bytes + told.argument_size_in_bytes + told.output_size_in_bytes
+        return taken * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+
+
 class Programs:
     """What a study has compiled so far."""
 
     def __init__(self, key: PRNGKeyArray) -> None:
         self.key = key
-        self.seconds = 0.0  # that compiling took
-        self._compiled: dict[Any, Any] = {}
+        self._compiled: dict[Any, Program] = {}
 
-    def block(self, group: Group, settings: int, trials: int) -> Any:
+    def block(self, group: Group, settings: int, trials: int) -> Program:
         """The program for a block of so many settings × trials."""
         options = _sized(group, settings, trials)
         values = group.rows(np.zeros(settings, int))
@@ -93,14 +119,16 @@ class Programs:
         values = [*values, *leaves[len(group.values) :]]
         return self._compile(_block, (options, structure, axes), values, trials)
 
-    def calibration(self, group: Group) -> tuple[Any, int]:
+    def calibration(self, group: Group) -> tuple[Program, int]:
         """The program for some of the runs of one setting's calibration, and how many these are."""
         parts, total = group.parts, group.options.calibration_trials
         algorithms = [parts["algorithms"][group.rules.index(r)] for r in range(_rules(group))]
         work = parts["task"], 1, group.options.rounds, total
         size = trials_between_reports(algorithms, *work)
         structure = group.structure
-        values = [v[0] if axis == 0 else v for v, axis in zip(group.values, group.axes, strict=True)]
+        values = [
+            v[0] if axis == 0 else v for v, axis in zip(group.values, group.axes, strict=True)
+        ]
         options = _sized(group, 1, size)
         return self._compile(_calibration, (options, structure, group.rules), values, size), size
 
@@ -111,14 +139,14 @@ class Programs:
         program, _ = self.calibration(group)
         return by_algorithm(group, jax.eval_shape(pooled, program.out_info))
 
-    def _compile(self, function: Any, static: tuple[Any, ...], values: list[Any], size: int) -> Any:
+    def _compile(
+        self, function: Any, static: tuple[Any, ...], values: list[Any], size: int
+    ) -> Program:
         shapes = tuple((jnp.shape(v), v.dtype) for v in values)
         name = function, static, shapes, size
         if name not in self._compiled:
-            start, numbers = time.perf_counter(), jax.ShapeDtypeStruct((size,), "int32")
-            lowered = function.lower(*static, values, self.key, numbers)
-            self._compiled[name] = lowered.compile()
-            self.seconds += time.perf_counter() - start
+            numbers = jax.ShapeDtypeStruct((size,), "int32")
+            self._compiled[name] = Program(function.lower(*static, values, self.key, numbers))
         return self._compiled[name]
 
 
@@ -141,9 +169,7 @@ def _with_rows(settings: int, shape: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStru
     return jax.ShapeDtypeStruct((settings, *shape.shape), shape.dtype)
 
 
-def calibrate(
-    programs: Programs, group: Group, row: int, report: Callable[..., None]
-) -> Plans:
+def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., None]) -> Plans:
     """The plans of one setting of a group, one for each rule."""
     program, size = programs.calibration(group)
     total = group.options.calibration_trials
@@ -172,13 +198,6 @@ def simulate(
     values = [*group.rows(rows), *jax.tree.leaves(stacked)]
     found = jax.device_get(program(values, programs.key, jnp.asarray(trials, "int32")))
     return found if swept else jax.tree.map(lambda x: x[None], found)
-
-
-def memory(program: Any) -> int:
-    """The bytes that a compiled program takes at most: of one device, or on CPU of all of them."""
-    told = program.memory_analysis()
-    taken = told.temp_size_in_bytes + told.argument_size_in_bytes + told.output_size_in_bytes
-    return taken * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
 
 
 def diverged(plans: Plans) -> list[bool]:

@@ -18,7 +18,7 @@ def history(dataset: Any, **place: Any) -> History:
         found = np.asarray(at[name].values)
         return () if "control" in name and np.isnan(found).all() else found
 
-    scores = {name: np.asarray(at[name].values) for name in dataset.attrs["scores"]}
+    scores: dict[str, Any] = {name: np.asarray(at[name].values) for name in dataset.attrs["scores"]}
     averages = {name: values(f"average_{name}") for name in scores}
     rest = {name: values(name) for name in DIMENSIONS}
     return History(scores, **rest, average_scores=averages, every=int(dataset.attrs["every"]))

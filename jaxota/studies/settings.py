@@ -33,7 +33,9 @@ class Group(NamedTuple):
 
     def rows(self, chosen: np.ndarray) -> list[Any]:
         """The leaves of the settings of these numbers."""
-        return [v[chosen] if axis == 0 else v for v, axis in zip(self.values, self.axes, strict=True)]
+        return [
+            v[chosen] if axis == 0 else v for v, axis in zip(self.values, self.axes, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _group(study: Study, outer: Any, inner: Any, place: tuple[int, ...]) -> Grou
     parts = {"channel": study.channel, "task": study.task}
     algorithms = dict(study.algorithms)
     flat = points([len(axis) for axis, _ in inner])
-    chosen = [(axis, of, (i,)) for (axis, of), i in zip(outer, place, strict=True)]
+    chosen: list[Any] = [(axis, of, (i,)) for (axis, of), i in zip(outer, place, strict=True)]
     chosen += [(axis, of, [p[k] for p in flat]) for k, (axis, of) in enumerate(inner)]
     for axis, of, numbers in chosen:
         for name, path in of.items():

@@ -106,6 +106,10 @@ class Space:
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Space":
-        variables = {k: Variable(tuple(v["dims"]), v["dtype"]) for k, v in told["variables"].items()}
-        pairs = {part: {k: tuple(v) for k, v in told[part].items()} for part in ("coords", "behind")}
+        variables = {
+            k: Variable(tuple(v["dims"]), v["dtype"]) for k, v in told["variables"].items()
+        }
+        pairs = {
+            part: {k: tuple(v) for k, v in told[part].items()} for part in ("coords", "behind")
+        }
         return cls(told["sizes"], told["blocks"], variables, **pairs)

@@ -20,6 +20,7 @@ from typing import Any
 import filelock
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota import _files
 from jaxota.errors import InputError
@@ -262,7 +263,8 @@ def _refuse_less(folder: Path, there: dict[str, list[Any]], here: dict[str, list
     for name in ("trial", "block"):
         if name in there and here[name][0] < there[name][0]:
             raise InputError(
-                f"{folder} holds {there[name][0]} trials: give as many, or more, got {here[name][0]}"
+                f"{folder} holds {there[name][0]} trials: trials must be at least as many, "
+                f"got {here[name][0]}"
             )
 
 
@@ -270,7 +272,7 @@ def _create(folder: Path, space: Space) -> None:
     """An empty data set of the space's shape."""
     (folder / "commits").mkdir(exist_ok=True)
     group = zarr.open_group(folder / "data.zarr", mode="w", zarr_format=3)
-    codecs: Any = [zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()]
+    codecs: Any = [ZstdCodec(level=1), Crc32cCodec()]
     for name, variable in space.variables.items():
         group.create_array(
             name,
@@ -300,7 +302,7 @@ def _write_coords(group: Any, space: Space) -> None:
             chunks=labels.shape,
             dtype=str if labels.dtype.kind in "UO" else labels.dtype,
             dimension_names=[dim],
-            compressors=[zarr.codecs.Crc32cCodec()],
+            compressors=[Crc32cCodec()],
             overwrite=True,
         )
         array[:] = labels
