@@ -9,8 +9,8 @@ from jaxota import stats
 from jaxota.experiments.experiment import Experiment
 from jaxota.experiments.report import attributes
 from jaxota.history import History
-from jaxota.studies.job import StudyJob
 from jaxota.studies import results
+from jaxota.studies.job import StudyJob
 from jaxota.types import given
 
 
