@@ -1,8 +1,9 @@
 """What a simulation yields: every trial's scores, powers, errors and models, labelled."""
 
 import dataclasses
+import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -33,7 +34,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 }
 # What else names something in a table or a dataset.
 _LABELS = ("setting", "algorithm", "evaluation", "diverged", *sum(DIMENSIONS.values(), ()))
-_FORMAT = "jaxota.History 1"
+_FORMAT = "jaxota.History 2"
 
 
 def check_scores(names: Iterable[str], by: str = "task") -> None:
@@ -62,6 +63,7 @@ class History:
     average: [trial, d] the weighted average of all models, eq. final_output.
     average_scores: [trial] the scores of that average, where they were asked for.
     settings: [setting] the swept values of each name.
+    grid: of a product of settings the names of its axes and their sizes, in the order of [setting].
     every: how many rounds pass between two evaluations.
 
     A sweep puts an axis [setting] before all others.
@@ -85,6 +87,7 @@ class History:
     settings: dict[str, Shaped[Array | np.ndarray, "setting *shape"]] = dataclasses.field(
         default_factory=dict
     )
+    grid: tuple[tuple[str, int], ...] = static(default=())
     every: int = static(default=1)
 
     replace = dataclasses.replace
@@ -114,12 +117,16 @@ class History:
         """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""
         import xarray  # slow to import, needed here and in `load` alone
 
-        lead = ("setting",) if self.settings else ()
+        lead, shape = ("setting",) if self.settings else (), ()
+        if self.grid:
+            lead, shape = zip(*self.grid, strict=True)
         results = dict.fromkeys(self.scores, ("trial", "evaluation")) | DIMENSIONS
+        results |= {f"average_{k}": ("trial",) for k in self.average_scores}
         held = self.scores | {k: getattr(self, k) for k in DIMENSIONS}
+        held |= {f"average_{k}": v for k, v in self.average_scores.items()}
         dataset = xarray.Dataset(
             {
-                k: (lead + dimensions, np.asarray(held[k]))
+                k: (lead + dimensions, _unfolded(held[k], shape))
                 for k, dimensions in results.items()
                 if given(held[k])
             }
@@ -130,8 +137,18 @@ class History:
         coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
         for name, values in self.settings.items():
             if values.ndim == 1 and not _is_key(values):
-                coordinates[name] = ("setting", np.asarray(values))
+                coordinates[name] = self._along(name)
         return dataset.assign_coords(coordinates)
+
+    def _along(self, name: str) -> tuple[str, np.ndarray]:
+        """The axis that a swept value lies along, and its values there."""
+        values = np.asarray(self.settings[name])
+        if not self.grid:
+            return "setting", values
+        names = [axis for axis, _ in self.grid]
+        axis = names.index(name) if name in names else names.index("setting")
+        whole = np.moveaxis(_unfolded(values, [size for _, size in self.grid]), axis, 0)
+        return names[axis], whole.reshape(len(whole), -1)[:, 0]
 
     def save(self, path: Path) -> None:
         """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
@@ -142,7 +159,9 @@ class History:
             format=_FORMAT,
             every=self.every,
             scores=json.dumps(list(self.scores)),
+            average_scores=json.dumps(list(self.average_scores)),
             settings=json.dumps(list(self.settings)),
+            grid=json.dumps(self.grid),
         )
         for name in self.settings.keys() - dataset.coords.keys():
             values, attributes = self.settings[name], {}
@@ -165,12 +184,19 @@ class History:
             dataset = xarray.load_dataset(path, engine="h5netcdf", decode_cf=False)
             if dataset.attrs.get("format") != _FORMAT:
                 raise ValueError(f"its format is not {_FORMAT!r}")
-            names = {k: json.loads(dataset.attrs[k]) for k in ("scores", "settings")}
+            kinds = ("scores", "average_scores", "settings", "grid")
+            names = {k: json.loads(dataset.attrs[k]) for k in kinds}
+            grid = tuple((axis, size) for axis, size in names["grid"])
+            values = functools.partial(_folded, dataset, [axis for axis, _ in grid])
             return cls(
-                scores={name: dataset[name].values for name in names["scores"]},
-                settings={name: _setting(dataset[name]) for name in names["settings"]},
+                scores={name: values(name) for name in names["scores"]},
+                average_scores={
+                    name: values(f"average_{name}") for name in names["average_scores"]
+                },
+                settings={name: _setting(dataset[name], grid) for name in names["settings"]},
+                grid=grid,
                 every=int(dataset.attrs["every"]),
-                **_held(dataset),
+                **{name: values(name) if name in dataset else () for name in DIMENSIONS},
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             raise InputError(
@@ -179,16 +205,31 @@ class History:
             ) from None
 
 
-def _held(dataset: "xarray.Dataset") -> dict[str, Any]:
-    return {k: dataset[k].values if k in dataset else () for k in DIMENSIONS}
+def _unfolded(values: Any, sizes: Sequence[int]) -> np.ndarray:
+    """[setting, …] with an axis for each of the sizes that settings are a product of."""
+    array = np.asarray(values)
+    return array.reshape(*sizes, *array.shape[1:]) if sizes else array
+
+
+def _folded(dataset: "xarray.Dataset", axes: Sequence[str], name: str) -> Any:
+    """The other way about, of a stored variable."""
+    values = dataset[name].values
+    return values.reshape(-1, *values.shape[len(axes) :]) if axes else values
 
 
 def _is_key(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
 
 
-def _setting(variable: "xarray.DataArray") -> Shaped[Array | np.ndarray, "setting *shape"]:
+def _setting(
+    variable: "xarray.DataArray", grid: tuple[tuple[str, int], ...]
+) -> Shaped[Array | np.ndarray, "setting *shape"]:
     """The swept values of a stored variable."""
+    if grid:  # one value along its axis, the same along the others
+        sizes = [size for _, size in grid]
+        axis = [name for name, _ in grid].index(str(variable.dims[0]))
+        shape = [size if k == axis else 1 for k, size in enumerate(sizes)]
+        return np.broadcast_to(variable.values.reshape(shape), sizes).ravel()
     if "random_key" not in variable.attrs:
         return variable.values
     return jax.random.wrap_key_data(jnp.asarray(variable.values), impl=variable.attrs["random_key"])

@@ -1,9 +1,10 @@
-"""Many settings of one experiment at once: arrays in place of numbers, in step."""
+"""Many settings of one experiment at once: arrays in place of numbers, in step or as a product."""
 
 import functools
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota import _arguments, _validate
@@ -15,6 +16,9 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.problems import Task
 from jaxota.simulation import run
+from jaxota.studies import results
+from jaxota.studies.grids import Grid
+from jaxota.studies.study import Study
 from jaxota.types import Numbers, Plan
 
 _PARTS = ("algorithm", "channel", "task", "plan")
@@ -28,6 +32,7 @@ def sweep(
     rounds: int,
     trials: int,
     *,
+    over: Grid = Grid(),
     plan: Plan | None = None,
     initial: Numbers | None = None,
     every: int = 1,
@@ -39,9 +44,17 @@ def sweep(
     Several such arrays go in step, so they must be of one length. All settings share trial t's
     random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
 
-    The arguments are those of `simulate`.
+    over: a product in the place of arrays, `jo.grid(snr_db=[0, 10], users=[20, 200])`, also over
+        fields that count or choose; `to_xarray` has a dimension for each. For sweeps that do not
+        fit into memory, or of several algorithms, see `Study`.
+
+    The other arguments are those of `simulate`; with `over` there are no plan, initial models or
+    power of users.
     """
     experiment = key, algorithm, channel, task, rounds, trials
+    if over.axes:
+        _refuse_with_grid(plan=plan, initial=initial, user_power=user_power or None)
+        return _product(over, *experiment, every, calibration_trials)
     arguments, options = _arguments.experiment(
         *experiment, plan, initial, every, calibration_trials, user_power
     )
@@ -52,12 +65,52 @@ def sweep(
         extra |= _validate.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
-    over = options.over if unspread(parts, arguments) else spread(trials, count)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * over.trials)
-    options = options._replace(chunk=chunk, over=over)
+    dealt = options.over if unspread(parts, arguments) else spread(trials, count)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials)
+    options = options._replace(chunk=chunk, over=dealt)
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)
     return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
+
+
+def _refuse_with_grid(**options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} must not be given with `over`: use arrays in step")
+
+
+def _product(
+    over: Grid,
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: int,
+    trials: int,
+    every: int,
+    calibration_trials: int,
+) -> History:
+    """The history of a study of one algorithm."""
+    _validate.whole("every", every, 1)
+    if rounds % every:
+        raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
+    study = Study(
+        {"": algorithm}, channel, task, rounds, trials, over, _validate.key("key", key), every,
+        calibration_trials,
+    )  # fmt: skip
+    found = results.history(study.run(), algorithm="")
+    axes = len(over.axes)
+    flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[axes:])), found)
+    sizes = [len(axis) for axis in over.axes]
+    settings = {}
+    for place, axis in enumerate(over.axes):
+        own = [k == place for k in range(axes)]
+        for name, labels in axis.coordinates.items():
+            shape = [size if mine else 1 for size, mine in zip(sizes, own, strict=True)]
+            values = np.asarray(labels).reshape(shape)
+            settings[name] = np.broadcast_to(values, sizes).ravel()
+    names = tuple((axis.name, len(axis)) for axis in over.axes)
+    return flat.replace(settings=settings, grid=names)
 
 
 @functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))

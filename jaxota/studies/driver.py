@@ -1,6 +1,7 @@
 """The driver: whatever runs in chunks is run here, kept in memory or in a store."""
 
 import concurrent.futures
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,17 +88,30 @@ def drive(
     each = job.steps / max(1, job.space.count)
     of = len(pending)
 
-    def hear(what: str, done: int, total: int | None = None) -> None:
-        report(what, done, total, steps=0.0)
-
     if executor is not None:
         for done, _ in enumerate(_submitted(executor, work or _remote(job, into), pending)):
             report("running", done + 1, of, steps=each * (done + 1))
         return
     for done, number in enumerate(pending):
-        report("running", done, of, steps=each * done)
+        far = functools.partial(report, "running", done, of, steps=each * done)
+        far()
+        hear = functools.partial(_hear, report, far)
         into.write(number, job.compute(number, hear, into.plans))
     report("running", of, of, steps=each * of)
+
+
+def _hear(
+    report: Callable[..., None],
+    far: Callable[[], None],
+    what: str,
+    done: int = 0,
+    of: int | None = None,
+) -> None:
+    """What a chunk says: once it is running, how far the whole is."""
+    if what == "running":
+        far()
+    else:
+        report(what, done, of, steps=0.0)
 
 
 def _remote(job: Job, into: Sink) -> Callable[[int], Any]:

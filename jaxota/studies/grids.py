@@ -31,6 +31,14 @@ class Axis:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def coordinates(self) -> dict[str, tuple[Any, ...]]:
+        """What labels it: its own labels, and the values of fields in step where they are plain."""
+        if tuple(self.fields) == (self.name,):
+            return {self.name: self.labels}
+        plain = {k: v for k, v in self.fields.items() if all(map(_is_plain, v))}
+        return {self.name: self.labels, **plain}
+
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
@@ -113,6 +121,10 @@ def _label(value: Any, number: int) -> Any:
     if dataclasses.is_dataclass(value):
         return shown(value)
     return number  # of an array, or of a random key
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) or (np.ndim(value) == 0 and _is_number(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -198,9 +198,7 @@ class StudyJob:
         variables = {name: Variable((*lead, *dims)) for name, dims in results.items()}
         coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
         for axis in axes:
-            coords[axis.name] = axis.name, list(axis.labels)
-            if tuple(axis.fields) != (axis.name,):
-                coords |= {k: (axis.name, list(_plain(v))) for k, v in axis.fields.items()}
+            coords |= {k: (axis.name, list(v)) for k, v in axis.coordinates.items()}
         coords["round"] = "round", 1 + np.arange(study.rounds)
         coords["evaluation"] = "evaluation", every * (1 + np.arange(study.rounds // every))
         return Space(sizes, blocks, variables, coords)
@@ -252,6 +250,7 @@ class StudyJob:
         filled = np.pad(rows, (0, block - len(rows)), mode="edge").tolist()
         numbers = trials[0] + np.arange(self.blocks["trial"])
         each = {r: self._calibrations.plans(group, r, report, plans) for r in set(filled)}
+        report("running")
         histories = programs.simulate(
             self._programs, group, np.asarray(filled), numbers, [each[r] for r in filled]
         )
@@ -305,11 +304,3 @@ def _results(history: History) -> dict[str, Any]:
     held = dict(history.scores) | {k: getattr(history, k) for k in DIMENSIONS}
     held |= {f"average_{k}": v for k, v in history.average_scores.items()}
     return {k: v for k, v in held.items() if given(v)}
-
-
-def _plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What can be a coordinate: numbers and words, or else their places."""
-    numbers = all(
-        np.ndim(v) == 0 and not dataclasses.is_dataclass(v) and v is not None for v in values
-    )
-    return values if numbers else tuple(range(len(values)))
