@@ -171,7 +171,11 @@ class History:
             axes = ["setting", *(f"{name}_{axis}" for axis in range(1, values.ndim))]
             dataset[name] = axes, np.asarray(values), attributes
         # To the bit, NaN included, and with checksums, so that damage is seen.
-        stored = {k: {"_FillValue": None, "fletcher32": True} for k in dataset.variables}
+        stored: dict[Any, Any] = {
+            k: {"_FillValue": None, "fletcher32": True}
+            for k, variable in dataset.variables.items()
+            if variable.dtype.kind != "U"  # for words HDF5 has no checksums
+        }
         with _files.replacing(path) as (draft,):
             dataset.to_netcdf(draft, engine="h5netcdf", encoding=stored)
 

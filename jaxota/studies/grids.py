@@ -146,6 +146,8 @@ def shown(part: Any) -> str:
         elif np.size(value) == 1 and value != field.default:
             number = value if isinstance(value, str | bool | int) else f"{float(value):g}"
             words.append(f"{field.name}={number}")
+    if len(words) == 1 and "=" not in words[0].split("(")[0]:
+        return words[0]  # of a part that only holds another: that
     return f"{type(part).__name__}({', '.join(words)})"
 
 
