@@ -33,7 +33,17 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
 # What else names something in a table or a dataset.
-_LABELS = ("setting", "algorithm", "evaluation", "diverged", *sum(DIMENSIONS.values(), ()))
+LABELS = (
+    "setting",
+    "block",
+    "trials",
+    "used",
+    "pairs",
+    "algorithm",
+    "evaluation",
+    "diverged",
+    *sum(DIMENSIONS.values(), ()),
+)
 _FORMAT = "jaxota.History 2"
 
 
@@ -42,7 +52,7 @@ def check_scores(names: Iterable[str], by: str = "task") -> None:
     for name in names:
         if not isinstance(name, str) or not name.strip() or "/" in name:
             raise InputError(f"{by} must name a score by words without /, got {name!r}")
-        if name in DIMENSIONS or name in _LABELS:
+        if name in DIMENSIONS or name in LABELS:
             raise InputError(
                 f"{by} must not name a score {name!r}, as results and tables have that name: "
                 "choose another"

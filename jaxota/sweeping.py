@@ -4,7 +4,6 @@ import functools
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota import _arguments, _validate
@@ -94,23 +93,10 @@ def _product(
     _validate.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
-    study = Study(
-        {"": algorithm}, channel, task, rounds, trials, over, _validate.key("key", key), every,
-        calibration_trials,
-    )  # fmt: skip
-    found = results.history(study.run(), algorithm="")
-    axes = len(over.axes)
-    flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[axes:])), found)
-    sizes = [len(axis) for axis in over.axes]
-    settings = {}
-    for place, axis in enumerate(over.axes):
-        own = [k == place for k in range(axes)]
-        for name, labels in axis.coordinates.items():
-            shape = [size if mine else 1 for size, mine in zip(sizes, own, strict=True)]
-            values = np.asarray(labels).reshape(shape)
-            settings[name] = np.broadcast_to(values, sizes).ravel()
-    names = tuple((axis.name, len(axis)) for axis in over.axes)
-    return flat.replace(settings=settings, grid=names)
+    options = {"every": every, "calibration_trials": calibration_trials}
+    key = _validate.key("key", key)
+    study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
+    return results.swept(study.run())
 
 
 @functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))

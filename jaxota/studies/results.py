@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxota.history import DIMENSIONS, History
@@ -22,3 +23,18 @@ def history(dataset: Any, **place: Any) -> History:
     averages = {name: values(f"average_{name}") for name in scores}
     rest = {name: values(name) for name in DIMENSIONS}
     return History(scores, **rest, average_scores=averages, every=int(dataset.attrs["every"]))
+
+
+def swept(dataset: Any) -> History:
+    """The history of a study's only algorithm in all settings: [setting, trial, …]."""
+    names = dataset.attrs["axes"]
+    sizes = {name: dataset.sizes[name] for name in names}
+    found = history(dataset.transpose("algorithm", *names, ...).isel(algorithm=0))
+    flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[len(names) :])), found)
+    settings = {}
+    for name, labels in dataset.coords.items():
+        if labels.dims and labels.dims[0] in names and name != "setting":
+            others = {k: size for k, size in sizes.items() if k != labels.dims[0]}
+            whole = labels.drop_vars(labels.coords).expand_dims(others).transpose(*names)
+            settings[str(name)] = whole.values.ravel()
+    return flat.replace(settings=settings, grid=tuple(sizes.items()))

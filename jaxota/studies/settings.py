@@ -11,9 +11,9 @@ import numpy as np
 from jaxota import _arguments, _validate
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
-from jaxota.history import check_scores
+from jaxota.history import DIMENSIONS, LABELS, check_scores
 from jaxota.studies import fields
-from jaxota.studies.grids import Axis, points
+from jaxota.studies.grids import Axis, Grid, points
 from jaxota.studies.study import KEEP, Study
 
 
@@ -96,11 +96,30 @@ def enter(study: Study) -> Settings:
         place: _group(study, outer, inner, place) for place in points([len(a) for a, _ in outer])
     }
     scores = list(dict.fromkeys(score for g in groups.values() for score in _scores(g)))
+    study = study.replace(over=_spelled_out(study.over, found, scores))
     if study.metric and study.metric not in scores:
         raise InputError(
             f"metric must be one of the task's scores, {', '.join(scores)}, got {study.metric!r}"
         )
     return Settings(study, study.over.axes, swept, groups, scores)
+
+
+def _spelled_out(over: Grid, found: list[dict[str, str]], scores: list[str]) -> Grid:
+    """A field that has the name of a result goes by its path: `power` is a result."""
+    taken = {*scores, *(f"average_{k}" for k in scores), *DIMENSIONS, *LABELS}
+
+    def told(name: str, path: str) -> str:
+        return path if name in taken else name
+
+    axes = [
+        dataclasses.replace(
+            axis,
+            name=told(axis.name, of[axis.name]) if axis.name in of else axis.name,
+            fields={told(name, of[name]): values for name, values in axis.fields.items()},
+        )
+        for axis, of in zip(over.axes, found, strict=True)
+    ]
+    return Grid(tuple(axes))
 
 
 def _checked(study: Study) -> Study:
