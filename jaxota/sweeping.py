@@ -93,7 +93,7 @@ def _product(
     _validate.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
-    options = {"every": every, "calibration_trials": calibration_trials}
+    options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
     key = _validate.key("key", key)
     study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
     return results.swept(study.run())
