@@ -46,7 +46,8 @@ def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..
             if what not in begun:
                 begun[what] = now
                 bar.reset(task, total=of)
-            rate = f", {steps / (now - begun[what]):.2g} user-steps/s" if steps else ""
+            taken = now - begun[what]
+            rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
             # Without a total the bar only shows that there is life.
             bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
             if bar.disable and now - told > QUIET:

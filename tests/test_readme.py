@@ -5,16 +5,18 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import jaxota as jo
 from jaxota import cli, theory
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def _blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def _blocks(language, text=README):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
@@ -22,7 +24,7 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python")
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
         for expression, shape in re.findall(
@@ -52,9 +54,12 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
         for line in block.splitlines()
         if line.startswith("jaxota ")
     ]
-    assert [command[1] for command in commands] == ["list", "run", "run"]
+    assert [command[1] for command in commands] == ["list", "run", "run", "sweep", "show"]
     for command in commands:
         assert cli.main(command[1:]) == 0
+    assert {"fig1.png", "fig1.csv", "study.json", "data.zarr"} <= set(
+        os.listdir(tmp_path / "sweep")
+    )
     assert sorted(os.listdir(tmp_path / "out")) == [
         f"{name}.{ending}" for name in ("fig1", "fig5") for ending in ("csv", "nc", "png")
     ]
@@ -71,3 +76,31 @@ def test_make_knows_the_two_commands():
 def test_pins_are_plain_names_and_versions():
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     assert all(re.fullmatch(r"[\w.-]+==[\w.+-]+", line) for line in pinned)
+
+
+@pytest.mark.slow
+def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
+    """Its study, its commands in order, the array's tasks, and a cluster of threads."""
+    distributed = pytest.importorskip("distributed")
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    (study,) = _blocks("python", page)
+    (tmp_path / "my_study.py").write_text(study, encoding="utf-8")
+    lines = [line for block in _blocks("sh", page) for line in block.splitlines()]
+    lines = [line for line in lines if line.startswith("jaxota ")]
+    assert [line.split()[1] for line in lines] == ["sweep", "show", *["sweep"] * 5]
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    )
+    with cluster:
+        for line in lines:
+            for task in range(4) if "SLURM" in line else (0,):
+                said = line.replace("$SLURM_ARRAY_TASK_ID", str(task))
+                said = said.replace("$SCHEDULER", cluster.scheduler_address)
+                assert cli.main(shlex.split(said, comments=True)[1:]) == 0, said
+    for folder, trials in (("sweep", 20), ("mine", 60), ("array", 20), ("clustered", 20)):
+        data = jo.open(folder)
+        assert data.sizes["trial"] == trials and not data.gap.isnull().any()
+    alone = jo.open("mine").gap.isel(trial=slice(20))
+    np.testing.assert_allclose(jo.open("clustered").gap, alone, rtol=1e-4)

@@ -22,7 +22,10 @@ class Sink(Protocol):
         """What keeps its calibrations, or None."""
 
     def missing(self) -> list[int]:
-        """The numbers of the chunks that are not there."""
+        """The numbers of the chunks that are not there, in the order in which to do them."""
+
+    def holds(self, number: int) -> bool:
+        """Whether a chunk is there."""
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk."""
@@ -43,6 +46,9 @@ class Memory:
 
     def missing(self) -> list[int]:
         return sorted(self._missing)
+
+    def holds(self, number: int) -> bool:
+        return number not in self._missing
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         region = self.space.region(number)
@@ -88,6 +94,7 @@ def drive(
     each = job.steps / max(1, job.space.count)
     of = len(pending)
 
+    report("running", 0, of, steps=0.0)
     if executor is not None:
         for done, _ in enumerate(_submitted(executor, work or _remote(job, into), pending)):
             report("running", done + 1, of, steps=each * (done + 1))
@@ -95,6 +102,8 @@ def drive(
     for done, number in enumerate(pending):
         far = functools.partial(report, "running", done, of, steps=each * done)
         far()
+        if into.holds(number):  # by now: another process did it
+            continue
         hear = functools.partial(_hear, report, far)
         into.write(number, job.compute(number, hear, into.plans))
     report("running", of, of, steps=each * of)

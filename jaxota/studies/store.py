@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Store:
         self.folder, self.told = folder, told
         self.space = Space.from_json(told["space"])
         self.plans = StoredPlans(folder / "plans")
+        self._shared = False  # whether other processes may be at it
 
     @classmethod
     def opened(cls, folder: Path) -> "Store":
@@ -87,11 +89,17 @@ class Store:
             _write_json(folder / STUDY, told)
         store = cls(folder, told)
         store._clear()
+        store._shared = True
         return store
 
     def missing(self) -> list[int]:
-        """What has no record, or one of other bytes than there are."""
-        return [n for n in range(self.space.count) if not self.holds(n)]
+        """What has no record, or one of other bytes than there are.
+
+        From a place of its own on, so that processes at the same work seldom meet.
+        """
+        numbers = [n for n in range(self.space.count) if not self.holds(n)]
+        turn = os.getpid() % len(numbers) if self._shared and numbers else 0
+        return numbers[turn:] + numbers[:turn]
 
     def holds(self, number: int) -> bool:
         """Whether a chunk is there, whole."""
