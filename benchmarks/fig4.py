@@ -21,13 +21,15 @@ def phases(experiment) -> dict[str, float]:
     """Seconds that each phase of a run takes."""
     marks = []
 
-    def report(what, done=0, of=None):
-        if not marks or marks[-1][0] != what:
-            marks.append((what, time.perf_counter()))
+    def report(what, done=0, of=None, steps=0.0):
+        marks.append((what, time.perf_counter()))
 
     runner.run(experiment, report=report)
     ends = [start for _, start in marks[1:]] + [time.perf_counter()]
-    return {what: end - start for (what, start), end in zip(marks, ends, strict=True)}
+    seconds = dict.fromkeys((what for what, _ in marks), 0.0)
+    for (what, start), end in zip(marks, ends, strict=True):
+        seconds[what] += end - start
+    return seconds
 
 
 def main():

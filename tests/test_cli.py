@@ -18,8 +18,9 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import _arguments, _chunks, cli
-from jaxota.experiments import bounds, figures, rates, runner
+from jaxota import _cache, _chunks, cli
+from jaxota.experiments import bounds, experiment, figures, rates, runner
+from jaxota.studies.job import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 
@@ -39,8 +40,7 @@ def small(monkeypatch, tmp_path):
 @pytest.fixture
 def few_calibrations(monkeypatch):
     """Plans of 5 runs, where an experiment would take 100 and the test asks for no plan."""
-    fewer = functools.partial(_arguments.experiment, calibration_trials=5)
-    monkeypatch.setattr(_arguments, "experiment", fewer)
+    monkeypatch.setattr(experiment, "Study", functools.partial(jo.Study, calibration_trials=5))
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,13 @@ def test_numbers_are_those_of_simulate(small):
     small("--snr-db", "3", "--seed", "5")
     data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     k_data, k_trials = jax.random.split(jax.random.key(5))
-    experiment = figures.EXPERIMENTS["fig1"]
+    fig1 = figures.EXPERIMENTS["fig1"]
     for label in ("COBAAF", "noisy FedAvg"):
         alone = jo.simulate(
             k_trials,
-            experiment.algorithms[label],
+            fig1.algorithms[label],
             jo.Channel(snr_db=3.0),
-            experiment.task(k_data),
+            fig1.task(k_data),
             rounds=3,
             trials=4,
         )
@@ -112,7 +112,15 @@ def test_numbers_are_those_of_simulate(small):
 def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
     monkeypatch.setattr(_chunks, "IN_FLIGHT", 3 * 20)
+    numbers, compute = [], StudyJob.compute
+
+    def counted(job, number, *rest):
+        numbers.append(number)
+        return compute(job, number, *rest)
+
+    monkeypatch.setattr(StudyJob, "compute", counted)
     small()
+    assert numbers == [0, 1]
     pieces = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     np.testing.assert_allclose(pieces.gap, whole.gap, rtol=1e-3)
 
@@ -150,18 +158,18 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
     printed, errors = capsys.readouterr()
     assert errors == "" and "8×8 digits" in printed and "SNR 10 dB per symbol" in printed
     assert "final accuracy" in printed and "difference to COTAF" in printed
-    experiment = figures.EXPERIMENTS[name]
-    assert all(label in printed for label in experiment.algorithms)
+    chosen = figures.EXPERIMENTS[name]
+    assert all(label in printed for label in chosen.algorithms)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
     assert data.accuracy.dims == ("algorithm", "trial", "evaluation")
     assert data.attrs["snr_per"] == "symbol" and data.attrs["dataset"] == "digits"
     assert data.attrs["init_scale"] == 0.1 and "initial scale 0.1" in data.attrs["title"]
-    every = math.gcd(experiment.every, rounds)  # so that the last round is scored
+    every = math.gcd(chosen.every, rounds)  # so that the last round is scored
     scored = list(range(every, rounds + 1, every))
     assert data.evaluation.values.tolist() == scored
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "accuracy"]
-    assert [int(row["round"]) for row in rows] == scored * len(experiment.algorithms)
+    assert [int(row["round"]) for row in rows] == scored * len(chosen.algorithms)
     for row in rows:
         mean = data.accuracy.sel(algorithm=row["algorithm"], evaluation=int(row["round"])).mean()
         assert float(row["mean"]) == pytest.approx(float(mean))
@@ -220,9 +228,8 @@ def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
 
 @pytest.mark.slow
 def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
-    experiment = figures.EXPERIMENTS["fig1"]
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
-    changed = dataclasses.replace(experiment, algorithms=wild)
+    changed = dataclasses.replace(figures.EXPERIMENTS["fig1"], algorithms=wild)
     monkeypatch.setitem(figures.EXPERIMENTS, "fig1", changed)
     assert small("--rounds", "20") == 0
     printed = capsys.readouterr().out
@@ -292,7 +299,7 @@ def test_list_and_version(capsys):
 def test_a_fault_of_ours_is_not_taken_for_bad_input(small, monkeypatch):
     """A ValueError from inside shows its traceback; Ctrl-C means again what it meant before."""
 
-    def fault(*_):
+    def fault(*_, **__):
         raise ValueError("an internal fault")
 
     monkeypatch.setattr(runner, "run", fault)
@@ -366,7 +373,7 @@ def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path)
         monkeypatch.delenv("JAXOTA_CACHE", raising=False)
     else:
         monkeypatch.setenv("JAXOTA_CACHE", place)
-    cli._use_cache()
+    _cache.keep_programs()
     folder = changed.get("jax_compilation_cache_dir", "")
     expected = {"off": "", "here": "here/", None: str(tmp_path / "jaxota")}[place]
     assert folder.startswith(expected) and bool(folder) == (place != "off")

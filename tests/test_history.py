@@ -50,7 +50,7 @@ def test_scores_keep_their_short_names(history):
     np.testing.assert_array_equal(history.loss, history.scores["loss"])
     assert history.accuracy == ()
     assert set(DIMENSIONS) == {f.name for f in dataclasses.fields(history)} - {
-        "scores", "settings", "every"
+        "scores", "average_scores", "settings", "grid", "every"
     }  # fmt: skip
 
 
@@ -72,6 +72,23 @@ def test_files_give_back_every_bit(history, tmp_path):
     plain.save(tmp_path / "run.nc")  # in place of the other
     _assert_same_bits(jo.History.load(str(tmp_path / "run.nc")), plain)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
+
+
+def test_files_keep_the_scores_of_the_average(history, swept, tmp_path):
+    """Which a study asks for; a score that is called like one is not taken for it."""
+    scored = history.replace(average_scores={"gap": history.gap[:, -1], "loss": history.loss[:, 0]})
+    data = scored.to_xarray()
+    assert data.average_gap.dims == ("trial",)
+    np.testing.assert_array_equal(data.average_gap, history.gap[:, -1])
+    scored.save(tmp_path / "run.nc")
+    _assert_same_bits(jo.History.load(tmp_path / "run.nc"), scored)
+    settings = swept.replace(average_scores={"gap": swept.gap[..., 0]})
+    assert settings.to_xarray().average_gap.dims == ("setting", "trial")
+    settings.save(tmp_path / "run.nc")
+    _assert_same_bits(jo.History.load(tmp_path / "run.nc"), settings)
+    alike = history.replace(scores=history.scores | {"average_gap": history.gap})
+    alike.save(tmp_path / "run.nc")
+    _assert_same_bits(jo.History.load(tmp_path / "run.nc"), alike)
 
 
 def test_files_keep_what_was_swept(swept, tmp_path):

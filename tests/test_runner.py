@@ -7,6 +7,7 @@ import pytest
 
 import jaxota as jo
 from jaxota.experiments import figures, runner
+from jaxota.studies.programs import Programs
 
 FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
 SWEPT = jnp.array([0.1, 0.2])
@@ -19,11 +20,11 @@ SWEPT = jnp.array([0.1, 0.2])
             {"algorithms": {"BAAF": jo.baaf(0.1, 1), "FedAvg": jo.fedavg(0.1, 1)}},
             "reference must be one of the algorithms, BAAF, FedAvg, got 'COTAF'",
         ),
-        ({"algorithms": {}}, "reference must be one of the algorithms"),
+        ({"algorithms": {}}, "algorithms must be a dict of at least one algorithm by its label"),
         ({"channels": {}}, "channels must hold at least one channel, got none"),
         (
             {"algorithms": {"COTAF": jo.cotaf(0.1, 1), "BAAF": jo.baaf(SWEPT, 1)}},
-            "algorithm.local.step_size must be one value here, got an array",
+            "algorithms['BAAF'].local.step_size must be one value here, got an array",
         ),
         (
             {"channels": {"a": jo.Channel(), "b": jo.Channel(snr_db=SWEPT)}},
@@ -39,7 +40,7 @@ SWEPT = jnp.array([0.1, 0.2])
     ],
 )
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
-    monkeypatch.setattr(runner, "_compiled_calibration", None)
+    monkeypatch.setattr(Programs, "_compile", None)
     with pytest.raises(jo.InputError) as caught:
         runner.run(dataclasses.replace(FIG1, **changed))
     assert words in str(caught.value) and "\n" not in str(caught.value)
