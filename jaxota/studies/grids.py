@@ -99,7 +99,7 @@ def _values(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The values of an axis, and their labels."""
     if isinstance(values, Mapping):
         each, labels = tuple(values.values()), tuple(map(str, values))
-    elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not np.ndim(values):
+    elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or _is_one(values):
         raise InputError(f"{name} must be a list of values to sweep over, got {values!r}")
     else:
         each = tuple(values)
@@ -107,6 +107,11 @@ def _values(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     if not each:
         raise InputError(f"{name} must hold at least one value, got none")
     return each, labels
+
+
+def _is_one(values: Any) -> bool:
+    """Whether it is an array without axes, or a lone part."""
+    return getattr(values, "ndim", 1) == 0 or dataclasses.is_dataclass(values)
 
 
 def _label(value: Any, number: int) -> Any:

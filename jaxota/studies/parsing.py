@@ -52,9 +52,10 @@ def _range(name: str, text: str) -> list[Any]:
     first, last, step = (float(x) if x else 1.0 for x in match.groups())
     if step == 0 or (last - first) * step < 0:
         raise InputError(f"--set {name} must step from first to last, got {text!r}, which is empty")
-    count = math.floor((last - first) / step * (1 + 1e-9) + 1e-9) + 1
-    if count > MOST:
-        raise InputError(f"--set {name} must hold at most {MOST} values, got {count}")
+    between = (last - first) / step * (1 + 1e-9) + 1e-9
+    if not between < MOST:
+        raise InputError(f"--set {name} must hold at most {MOST} values, got {text!r}")
+    count = math.floor(between) + 1
     whole = all(re.fullmatch(r"[+-]?\d+", x) for x in match.groups() if x)
     return [int(first + i * step) if whole else round(first + i * step, 12) for i in range(count)]
 
@@ -68,7 +69,7 @@ def _value(name: str, node: ast.AST) -> Any:
         if isinstance(value, int | float):
             return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.Name):
-        return _word(node.id)
+        return _word(name, node.id)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         make = _maker(node.func.id)
         if make is not None:
@@ -76,12 +77,12 @@ def _value(name: str, node: ast.AST) -> Any:
     raise InputError(f"--set {name} must hold numbers, words or parts, got {ast.unparse(node)!r}")
 
 
-def _word(word: str) -> Any:
+def _word(name: str, word: str) -> Any:
     if word.lower() in ("none", "inf", "nan", "true", "false"):
         known = {"none": None, "inf": math.inf, "nan": math.nan, "true": True, "false": False}
         return known[word.lower()]
     make = _maker(word)
-    return make() if make is not None else word
+    return _made(name, make, ast.Call(ast.Name(word), [], [])) if make is not None else word
 
 
 def _maker(word: str) -> Any:

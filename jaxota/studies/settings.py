@@ -84,6 +84,7 @@ def enter(study: Study) -> Settings:
     for name, part in parts.items():
         known |= fields.paths(part, name)
     found = [{name: fields.find(name, known) for name in axis.fields} for axis in study.over.axes]
+    _refuse_senseless([path for of in found for path in of.values()])
     swept = tuple(
         all(fields.swept(known[path]) for path in of.values())
         and all(_numeric(v) for values in axis.fields.values() for v in values)
@@ -122,8 +123,18 @@ def _spelled_out(over: Grid, found: list[dict[str, str]], scores: list[str]) -> 
     return Grid(tuple(axes))
 
 
+def _refuse_senseless(paths: list[str]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path} must be swept once, got it twice")
+        if path == "algorithm":
+            raise InputError("algorithm must not be swept: a study takes several by their labels")
+
+
 def _checked(study: Study) -> Study:
     """The study itself, its choices and counts."""
+    if not isinstance(study.over, Grid):
+        raise InputError(f"over must be a jo.grid(...), got {_validate.shown(study.over)}")
     if not isinstance(study.algorithms, dict) or not study.algorithms:
         raise InputError("algorithms must be a dict of at least one algorithm by its label")
     if study.keep not in KEEP:
@@ -153,19 +164,25 @@ def _group(study: Study, outer: Any, inner: Any, place: tuple[int, ...]) -> Grou
     flat = points([len(axis) for axis, _ in inner])
     chosen: list[Any] = [(axis, of, (i,)) for (axis, of), i in zip(outer, place, strict=True)]
     chosen += [(axis, of, [p[k] for p in flat]) for k, (axis, of) in enumerate(inner)]
-    for axis, of, numbers in chosen:
-        for name, path in of.items():
-            values = [axis.fields[name][i] for i in numbers]
-            value = _stacked(name, values) if isinstance(numbers, list) else values[0]
-            first = path.split(".")[0]
-            if first != "algorithm":
-                parts[first] = fields.put(parts[first], path, value)
-                continue
-            algorithms |= {
-                label: fields.put(algorithm, path, value)
-                for label, algorithm in algorithms.items()
-                if fields.has(algorithm, path)
-            }
+    # A part before what is inside it, so that neither undoes the other.
+    swept = [
+        (of[name], name, axis.fields[name], numbers) for axis, of, numbers in chosen for name in of
+    ]
+    for path, name, every, numbers in sorted(swept, key=lambda each: each[0].count(".")):
+        values = [every[i] for i in numbers]
+        value = _stacked(name, values) if isinstance(numbers, list) else values[0]
+        if dataclasses.is_dataclass(value):
+            _arguments.refuse_swept(**{path: value})
+        first = path.split(".")[0]
+        holders = algorithms if first == "algorithm" else {first: parts[first]}
+        able = {k: part for k, part in holders.items() if fields.has(part, path)}
+        if not able:
+            raise InputError(f"{name} must be a field in every setting, and in one there is none")
+        changed = {k: fields.put(part, path, value) for k, part in able.items()}
+        if first == "algorithm":
+            algorithms |= changed
+        else:
+            parts |= changed
     task = parts["task"]
     parts["task"] = task.build() if hasattr(task, "build") else task
     return _entered(study, algorithms, **parts)
@@ -236,6 +253,13 @@ def _scores(group: Group) -> list[str]:
 
     names = list(jax.eval_shape(score, one))
     check_scores(names)
+    for name in names:
+        for other in (f"average_{name}", f"{name}_difference"):
+            if other in names:
+                raise InputError(
+                    f"task must not name a score {other!r} beside {name!r}, as a study has that "
+                    "name for another result"
+                )
     return names
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
+from jaxota import _validate
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
+from jaxota.errors import InputError
 from jaxota.studies.grids import Grid
 from jaxota.types import Path
 
@@ -74,6 +76,11 @@ class Study:
         from jaxota.studies import driver  # which loads what a study as such does not need
         from jaxota.studies.job import StudyJob
 
+        place, of = shard
+        if not 0 <= place < of:
+            raise InputError(f"shard must be (I, n) with I from 0 to n − 1, got {shard}")
+        if memory is not None:
+            _validate.whole("memory", memory, 1)
         job = StudyJob(self, memory=memory)
         sink = driver.sink(job, out, resume)
         driver.drive(job, sink, shard=shard, executor=executor, report=report)
