@@ -178,7 +178,7 @@ def _sweep(arguments) -> int:
     _begin(on_images=True)
     name = Path(spec["file"]).stem if "file" in spec else arguments.study
     with _working(name, None) as report:
-        job = specs.sweep_job(spec, scale.pop("memory"))
+        job = specs.sweep_job(spec, scale.pop("memory"), limits.programs)
         out = arguments.out or Path("sweeps") / job.name
         sweeps.refuse_too_much(job, limits, out)
         if arguments.dry_run:

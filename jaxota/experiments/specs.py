@@ -69,9 +69,11 @@ def study(spec: dict[str, Any]) -> Study:
     return base.replace(keep=spec.get("keep") or base.keep)
 
 
-def sweep_job(spec: dict[str, Any], memory: int | None = None) -> StudyJob:
-    """What the driver runs of a sweep."""
-    return StudyJob(study(spec), memory)
+def sweep_job(
+    spec: dict[str, Any], memory: int | None = None, most_programs: int | None = None
+) -> StudyJob:
+    """What the driver runs of a sweep; more programs than so many are refused."""
+    return StudyJob(study(spec), memory, most_programs)
 
 
 def job(spec: dict[str, Any], memory: int | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxota.errors import InputError
+from jaxota.studies.cuts import in_words
 from jaxota.studies.job import Job
 from jaxota.studies.means import finished
 
@@ -41,6 +43,12 @@ class Memory:
 
     def __init__(self, job: Job) -> None:
         self.job, self.space = job, job.space
+        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if self.space.bytes > most:
+            raise InputError(
+                f"the results would take {in_words(self.space.bytes)}, and this machine has "
+                f"{in_words(most)} of memory: give a folder to keep them in, or keep means"
+            )
         self._arrays = self.space.empty()
         self._missing = set(range(self.space.count))
 
@@ -57,7 +65,8 @@ class Memory:
         self._missing.discard(number)
 
     def dataset(self) -> Any:
-        return finished(self.space.dataset(self._arrays), self.job.attributes)
+        told = {"description": json.dumps(self.job.description)}
+        return finished(self.space.dataset(self._arrays), self.job.attributes | told)
 
 
 def sink(

@@ -41,6 +41,10 @@ class Job(Protocol):
         """Everything that decides the numbers, in plain words; not what lies along `growing`."""
 
     @property
+    def meanings(self) -> dict[str, list[Any]]:
+        """What the labels of what is swept stand for, in plain words."""
+
+    @property
     def attributes(self) -> dict[str, Any]:
         """What a reader of the results must know."""
 
@@ -79,6 +83,7 @@ class Pieces:
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     growing: tuple[str, ...] = ()
+    meanings: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def blocks(self) -> dict[str, int]:
@@ -105,10 +110,13 @@ class StudyJob:
     """A `Study`, entered, cut and compiled as far as it is needed.
 
     memory: bytes that a chunk may take; by default what the devices have to spare.
+    most_programs: more are refused.
     """
 
-    def __init__(self, study: Study, memory: int | None = None) -> None:
-        self.settings = enter(study)
+    def __init__(
+        self, study: Study, memory: int | None = None, most_programs: int | None = None
+    ) -> None:
+        self.settings = enter(study, most_programs)
         self.study = self.settings.study
         self._memory = memory
         self._programs = Programs(self.study.random_key)
@@ -236,6 +244,16 @@ class StudyJob:
                 for name in ("rounds", "every", "calibration_trials", "keep", "reference")
             },
             **versions(),
+        }
+
+    @property
+    def meanings(self) -> dict[str, list[Any]]:
+        return {
+            axis.name: [
+                {name: describe(values[i]) for name, values in axis.fields.items()}
+                for i in range(len(axis))
+            ]
+            for axis in self.settings.axes
         }
 
     def compute(

@@ -70,8 +70,11 @@ class Settings:
         return len({(g.structure, g.axes, *_shapes(g.values)) for g in self.groups.values()})
 
 
-def enter(study: Study) -> Settings:
-    """A study's settings; InputError at the first thing that does not fit."""
+def enter(study: Study, most_programs: int | None = None) -> Settings:
+    """A study's settings; InputError at the first thing that does not fit.
+
+    Before any is made, more structures than `most_programs` are refused.
+    """
     study = _checked(study)
     parts = {"channel": study.channel, "task": study.task}
     _arguments.refuse_swept(
@@ -90,13 +93,17 @@ def enter(study: Study) -> Settings:
         and all(_numeric(v) for values in axis.fields.values() for v in values)
         for axis, of in zip(study.over.axes, found, strict=True)
     )
+    study = study.replace(over=_seeded(study.over, found, known))
     axes = tuple(zip(study.over.axes, found, strict=True))
     outer = [axis for axis, numbers in zip(axes, swept, strict=True) if not numbers]
     inner = [axis for axis, numbers in zip(axes, swept, strict=True) if numbers]
+    _refuse_programs(study, [axis for axis, _ in outer], most_programs)
     groups = {
         place: _group(study, outer, inner, place) for place in points([len(a) for a, _ in outer])
     }
-    scores = list(dict.fromkeys(score for g in groups.values() for score in _scores(g)))
+    # Of one group, as it takes a while, unless tasks as a whole are swept.
+    few = list(groups.values())[: None if any("task" in of.values() for of in found) else 1]
+    scores = list(dict.fromkeys(score for group in few for score in _scores(group)))
     study = study.replace(over=_spelled_out(study.over, found, scores))
     if study.metric and study.metric not in scores:
         raise InputError(
@@ -121,6 +128,35 @@ def _spelled_out(over: Grid, found: list[dict[str, str]], scores: list[str]) -> 
         for axis, of in zip(over.axes, found, strict=True)
     ]
     return Grid(tuple(axes))
+
+
+def _seeded(over: Grid, found: list[dict[str, str]], known: dict[str, Any]) -> Grid:
+    """Whole numbers in the place of random keys are seeds."""
+
+    def values(path: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        field = known[path]
+        if field is None or field.metadata.get("dtype") != "key":
+            return given
+        return tuple(jax.random.key(v) if isinstance(v, int) else v for v in given)
+
+    axes = [
+        dataclasses.replace(axis, fields={k: values(of[k], v) for k, v in axis.fields.items()})
+        for axis, of in zip(over.axes, found, strict=True)
+    ]
+    return Grid(tuple(axes))
+
+
+def _refuse_programs(study: Study, outer: list[Axis], most: int | None) -> None:
+    """Numbers that count and words are a program each, whatever else is swept."""
+    distinct = [
+        axis
+        for axis in outer
+        if not any(dataclasses.is_dataclass(v) for values in axis.fields.values() for v in values)
+    ]
+    count = math.prod(len(axis) for axis in distinct)
+    if most is not None and count > most:
+        axes = " × ".join(f"{len(axis):,} {axis.name}" for axis in study.over.axes)
+        raise InputError(f"{axes} would take {count:,} programs: more than --max-programs {most}")
 
 
 def _refuse_senseless(paths: list[str]) -> None:
@@ -191,7 +227,9 @@ def _group(study: Study, outer: Any, inner: Any, place: tuple[int, ...]) -> Grou
 def _stacked(name: str, values: list[Any]) -> Any:
     """One row for each setting."""
     try:
-        return jnp.stack([jnp.asarray(value) for value in values])
+        if any(hasattr(value, "dtype") for value in values):  # random keys are of JAX alone
+            return jnp.stack([jnp.asarray(value) for value in values])
+        return np.stack([np.asarray(value) for value in values])
     except (TypeError, ValueError):
         raise InputError(f"{name} must hold numbers of one shape, got {values!r}") from None
 

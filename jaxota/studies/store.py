@@ -34,6 +34,7 @@ from jaxota.types import Plan
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
+_OURS = {STUDY, ".lock", "data.zarr", "commits", "plans"}
 
 
 class Store:
@@ -44,6 +45,7 @@ class Store:
         self.space = Space.from_json(told["space"])
         self.plans = StoredPlans(folder / "plans")
         self._shared = False  # whether other processes may be at it
+        self._whole: set[str] = set()  # the chunks that were found so
 
     @classmethod
     def opened(cls, folder: Path) -> "Store":
@@ -58,7 +60,7 @@ class Store:
         """
         if not resume and (folder / STUDY).exists():
             raise InputError(f"{folder} holds a store already: go on with it by --resume")
-        if not resume and folder.exists() and any(folder.iterdir()):
+        if not (folder / STUDY).exists() and _holds_others(folder):
             raise InputError(f"{folder} must be a new or an empty folder: it holds other files")
         new = None if (folder / STUDY).exists() else _told(job, spec)  # before a folder is made
         try:
@@ -84,6 +86,7 @@ class Store:
         job.follow(there["labels"])
         told = _told(job, spec or there["spec"])
         _refuse_less(folder, there["labels"], told["labels"])
+        _refuse_other(folder, there, told)
         if told != there:
             _grow(folder, job.space)
             _write_json(folder / STUDY, told)
@@ -156,11 +159,14 @@ class Store:
                     data[name].values[self.space.where(variable, region)] = np.nan
         count = self.space.count
         told = {"chunks": count, "chunks_done": count - len(missing)}
-        settings = {k: json.dumps(self.told[k]) for k in ("description", "labels")}
+        settings = {"description": json.dumps(self.told["description"])}
         return finished(data, self.told["attributes"]).assign_attrs(**told, **settings)
 
     def _state(self, number: int) -> str:
-        path = self.folder / "commits" / f"{self.space.label(number)}.json"
+        label = self.space.label(number)
+        if label in self._whole:  # files are read once
+            return "whole"
+        path = self.folder / "commits" / f"{label}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -169,7 +175,10 @@ class Store:
             return "absent"  # of fewer trials or settings than there are now
         if record.get("study") != self.told["hash"]:
             return "absent"
-        return "whole" if record.get("sha256") == self._checksum(number) else "damaged"
+        if record.get("sha256") != self._checksum(number):
+            return "damaged"
+        self._whole.add(label)
+        return "whole"
 
     def _checksum(self, number: int) -> str:
         """Of a chunk's files, or of their absence."""
@@ -242,6 +251,11 @@ def read(folder: Path) -> dict[str, Any]:
     return told
 
 
+def _holds_others(folder: Path) -> bool:
+    """Whether a folder has files that are none of a store's."""
+    return folder.is_dir() and any(path.name not in _OURS for path in folder.iterdir())
+
+
 def _told(job: Job, spec: Any) -> dict[str, Any]:
     space = job.space
     return {
@@ -253,6 +267,7 @@ def _told(job: Job, spec: Any) -> dict[str, Any]:
         "attributes": job.attributes,
         "blocks": job.blocks,
         "labels": _labels(space, job.growing),
+        "meanings": job.meanings,
         "space": space.as_json(),
     }
 
@@ -274,6 +289,17 @@ def _refuse_less(folder: Path, there: dict[str, list[Any]], here: dict[str, list
                 f"{folder} holds {there[name][0]} trials: trials must be at least as many, "
                 f"got {here[name][0]}"
             )
+
+
+def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    """One label must stand for one thing."""
+    for name, meanings in there["meanings"].items():
+        for label, before, now in zip(
+            there["labels"][name], meanings, here["meanings"][name], strict=False
+        ):
+            apart = difference(now, before)
+            if apart:
+                raise InputError(f"{folder} holds another {name} {label}: {apart}")
 
 
 def _create(folder: Path, space: Space) -> None:
