@@ -92,8 +92,16 @@ def extra_axes(part: Any, name: str) -> dict[str, int]:
         if dataclasses.is_dataclass(value):
             extra |= extra_axes(value, path)
         elif "rank" in field.metadata and given(value):
-            extra[path] = jnp.ndim(value) - field.metadata["rank"]
+            extra[path] = _axes(value) - field.metadata["rank"]
     return extra
+
+
+def _axes(value: Any) -> int:
+    """How many axes an array has, or a list, which need not be of one shape yet."""
+    try:
+        return np.ndim(value)
+    except ValueError:
+        return 1
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,86 @@
+"""Fields by their names: found, told apart, set."""
+
+import jax
+import pytest
+
+import jaxota as jo
+from jaxota.fading import Still
+from jaxota.studies import fields
+
+ALGORITHM, CHANNEL = jo.cobaaf(0.1, 2, 3), jo.Channel(fading=jo.rayleigh())
+TASK = jo.tasks.synthetic_regression(jax.random.key(0), 3, 5, 2)
+KNOWN = (
+    fields.paths(ALGORITHM, "algorithm")
+    | fields.paths(CHANNEL, "channel")
+    | fields.paths(TASK, "task")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("snr_db", "channel.snr_db"),
+        ("steps", "algorithm.local.steps"),
+        ("step_size", "algorithm.local.step_size"),
+        ("csi_error", "channel.fading.csi_error"),
+        ("answer.threshold", "channel.fading.answer.threshold"),
+        ("users", "task.users"),
+        ("local", "algorithm.local"),
+        ("channel", "channel"),
+        ("channel.power", "channel.power"),
+    ],
+)
+def test_a_name_finds_its_path(name, path):
+    assert fields.find(name, KNOWN) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("snrdb", "no field is called snrdb: did you mean snr_db or"),
+        ("step", "no field is called step: did you mean steps or step_size"),
+        ("channel.user", "no field is called channel.user: did you mean users"),
+        ("xyzzy", "no field is called xyzzy: choose from answer, antennas, batch"),
+        ("", "no field is called : choose from"),
+        ("_db", "no field is called _db"),  # no part of a name
+    ],
+)
+def test_unknown_names_are_told_the_nearest(name, words):
+    with pytest.raises(jo.InputError) as caught:
+        fields.find(name, KNOWN)
+    assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+
+
+def test_an_ambiguous_name_is_told_all_it_may_mean():
+    both = fields.paths(jo.Channel(), "here") | fields.paths(jo.Channel(), "there")
+    with pytest.raises(jo.InputError) as caught:
+        fields.find("snr_db", both)
+    assert str(caught.value) == "snr_db must be spelled out, one of here.snr_db, there.snr_db"
+    assert fields.find("there.snr_db", both) == "there.snr_db"
+
+
+def test_what_multiplies_is_swept_and_what_counts_is_not():
+    swept = {path.rsplit(".", 1)[-1] for path, field in KNOWN.items() if fields.swept(field)}
+    assert swept >= {"snr_db", "step_size", "data_spread", "threshold", "csi_error", "key"}
+    assert not swept & {"steps", "batch", "users", "snr_per", "fading", "antennas", "channel"}
+
+
+def test_values_are_put_in_their_place_and_the_rest_stays():
+    changed = fields.put(CHANNEL, "channel.fading.answer.threshold", 0.7)
+    assert changed.fading.answer.threshold == 0.7
+    assert changed.fading.law == CHANNEL.fading.law and changed.snr_db == CHANNEL.snr_db
+    assert fields.put(CHANNEL, "channel", "another") == "another"
+    assert fields.put(TASK, "task.users", 9).users == 9 and TASK.users == 3
+
+
+def test_none_is_the_default_where_that_is_a_part_and_else_itself():
+    assert isinstance(fields.put(CHANNEL, "channel.fading", None).fading, Still)
+    plain = fields.put(ALGORITHM, "algorithm.compress", None).compress
+    assert isinstance(plain, jo.Uncompressed)
+    assert fields.put(ALGORITHM, "algorithm.local.batch", None).local.batch is None
+
+
+def test_not_every_part_has_every_field():
+    assert fields.has(CHANNEL, "channel.fading.csi_error") and fields.has(CHANNEL, "channel")
+    assert not fields.has(jo.Channel(), "channel.fading.csi_error")
+    assert not fields.has(jo.fedavg(0.1, 1), "algorithm.precode.gain")

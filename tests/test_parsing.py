@@ -1,0 +1,132 @@
+"""What is typed after an option, as values."""
+
+import math
+
+import pytest
+
+import jaxota as jo
+from jaxota.studies.parsing import parse_bytes, parse_grid, parse_shard, parse_values
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("-10:20:5", [-10, -5, 0, 5, 10, 15, 20]),  # the last included
+        ("1:4", [1, 2, 3, 4]),
+        ("0:10:4", [0, 4, 8]),  # where the steps meet it
+        ("20:-10:-15", [20, 5, -10]),
+        ("3:3", [3]),
+        ("0:0.3:0.1", [0.0, 0.1, 0.2, 0.3]),
+        ("0:1:0.05", [round(0.05 * n, 12) for n in range(21)]),
+        ("-1:1:1.", [-1.0, 0.0, 1.0]),
+        ("1e-3:3e-3:1e-3", [0.001, 0.002, 0.003]),
+        (".5:-.5:-.5", [0.5, 0.0, -0.5]),
+        (" 1 : 2 ", [1, 2]),
+        ("1,2,3", [1, 2, 3]),
+        ("5", [5]),
+        ("1, 2.5,-3,+4,1e3", [1, 2.5, -3, 4, 1000.0]),
+        ("inf,-inf", [math.inf, -math.inf]),
+        ("None,5", [None, 5]),
+        ("True,false", [True, False]),
+        ("vector,symbol", ["vector", "symbol"]),
+        ("'vector',\"symbol\"", ["vector", "symbol"]),
+        ("Online(),Offline", [jo.Online(), jo.Offline()]),
+        ("Constant(0.5),Constant(gain=2)", [jo.Constant(0.5), jo.Constant(gain=2)]),
+        ("rayleigh(0.4),none", [jo.rayleigh(0.4), None]),
+        ("rician(3.0, csi_error=0.1)", [jo.rician(3.0, csi_error=0.1)]),
+        ("Channel(fading=rayleigh(0.3))", [jo.Channel(fading=jo.rayleigh(0.3))]),
+    ],
+)
+def test_values_are_what_was_typed(text, values):
+    assert repr(parse_values("x", text)) == repr(values)  # whole numbers stay so
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "--set x must be values such as 1,2,3 or first:last:step, got ''"),
+        ("1,,2", "must be values such as 1,2,3"),
+        ("(", "must be values such as 1,2,3"),
+        ("a b", "must be values such as 1,2,3"),
+        ("1)+(2", "must be values such as 1,2,3"),
+        ("\0", "must be values such as 1,2,3"),
+        ("1:", "--set x must be first:last:step in numbers, got '1:'"),
+        (":5", "must be first:last:step in numbers"),
+        ("1:2:3:4", "must be first:last:step in numbers"),
+        ("a:b", "must be first:last:step in numbers"),
+        ("1:5:0", "--set x must step from first to last, got '1:5:0', which is empty"),
+        ("5:1", "which is empty"),
+        ("1:5:-1", "which is empty"),
+        ("0:1:1e-9", "--set x must hold at most 100000 values, got '0:1:1e-9'"),
+        ("0:1e999", "--set x must hold at most 100000 values, got '0:1e999'"),
+        ("0:1e308:1e-308", "must hold at most 100000 values"),
+        ("1+1", "--set x must hold numbers, words or parts, got '1 + 1'"),
+        ("[1,2]", "must hold numbers, words or parts, got '[1, 2]'"),
+        ("-vector", "must hold numbers, words or parts"),
+        ("1),(2", "must hold numbers, words or parts"),
+        ("__import__('os')", "must hold numbers, words or parts"),
+        ("exit()", "must hold numbers, words or parts"),
+        ("jo.rayleigh()", "must hold numbers, words or parts"),
+        ("Constant(x=1)", "--set x: Constant(x=1) cannot be made"),
+        ("Constant(open)", "--set x: open() cannot be made"),
+        ("cobaaf", "--set x: cobaaf() cannot be made"),  # that needs numbers
+    ],
+)
+def test_malformed_values_are_one_clear_line(text, words):
+    with pytest.raises(jo.InputError) as caught:
+        parse_values("x", text)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_each_setting_is_an_axis():
+    words = ["snr_db=0:10:5", " steps = 1,2 ", "channel.power=1,2"]
+    grid = parse_grid(words)
+    assert grid == jo.grid(snr_db=[0, 5, 10], steps=[1, 2], **{"channel.power": [1, 2]})
+    assert parse_grid([]).axes == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["snr_db"], "--set must be NAME=VALUES, such as snr_db=-10:20:5, got 'snr_db'"),
+        (["=1,2"], "--set must be NAME=VALUES"),
+        ([""], "--set must be NAME=VALUES"),
+        (["x=1,2", "x=3"], "x must be swept once, got it twice"),
+        (["x=1,1"], "x must not hold a value twice, got 1 again"),
+    ],
+)
+def test_malformed_settings_are_one_clear_line(words, told):
+    with pytest.raises(jo.InputError) as caught:
+        parse_grid(words)
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1), ("500M", 500 * 10**6), ("4G", 4 * 10**9), ("1.5k", 1500), ("2K", 2000),
+        ("2GiB", 2 * 2**30), ("3 MB", 3 * 10**6), ("1Ki", 1024), ("1e3", 1000), (" 7T ", 7 * 10**12),
+    ],
+)  # fmt: skip
+def test_bytes(text, count):
+    assert parse_bytes("--memory", text) == count
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1G", "0", "0.1", "4X", "4 G B", "1e99", "nan", "4GG"])
+def test_bad_bytes_are_one_clear_line(text):
+    with pytest.raises(jo.InputError) as caught:
+        parse_bytes("--memory", text)
+    words = f"--memory must be a number of bytes such as 500M or 4G, got {text!r}"
+    assert str(caught.value) == words
+
+
+def test_shards():
+    assert parse_shard("0/1") == (0, 1) and parse_shard(" 3/4 ") == (3, 4)
+
+
+@pytest.mark.parametrize("text", ["", "1", "4/4", "5/4", "-1/4", "1/0", "0/0", "a/b", "1/2/3"])
+def test_bad_shards_are_one_clear_line(text):
+    with pytest.raises(jo.InputError) as caught:
+        parse_shard(text)
+    words = f"--shard must be I/N with I from 0 to N − 1, such as 0/4, got {text!r}"
+    assert str(caught.value) == words
