@@ -105,7 +105,7 @@ def test_malformed_settings_are_one_clear_line(words, told):
     ("text", "count"),
     [
         ("1", 1), ("500M", 500 * 10**6), ("4G", 4 * 10**9), ("1.5k", 1500), ("2K", 2000),
-        ("2GiB", 2 * 2**30), ("3 MB", 3 * 10**6), ("1Ki", 1024), ("1e3", 1000), (" 7T ", 7 * 10**12),
+        ("2GiB", 2 * 2**30), ("3 MB", 3 * 10**6), ("1Ki", 1024), ("1e3", 1000), ("7T", 7 * 10**12),
     ],
 )  # fmt: skip
 def test_bytes(text, count):

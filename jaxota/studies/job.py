@@ -281,7 +281,8 @@ class StudyJob:
                 target[tuple(map(slice, mine.shape))] = mine
         if self.study.keep == "mean":
             reference = list(self.study.algorithms).index(self.study.reference)
-            arrays = means.of_block(arrays, full, settings.scores, reference)
+            length = group.parts["task"].dim
+            arrays = means.of_block(arrays, full, settings.scores, reference, length)
         return arrays
 
     def _place(self, region: dict[str, slice]) -> tuple[int, ...]:

@@ -37,12 +37,15 @@ def _score(name: str, scores: list[str]) -> bool:
 
 
 def of_block(
-    arrays: dict[str, np.ndarray], full: Space, scores: list[str], reference: int
+    arrays: dict[str, np.ndarray], full: Space, scores: list[str], reference: int, length: int
 ) -> dict[str, np.ndarray]:
-    """Moments over the trials of a block, without those that diverged, as `space` has them."""
+    """Moments over the trials of a block, without those that diverged, as `space` has them.
+
+    Models are so long; what is behind belongs to other blocks' longer ones.
+    """
     dims = full.variables[scores[0]].dims
     axis = dims.index("trial")
-    whole = [arrays[name] for name in scores] + [arrays["model"]]
+    whole = [arrays[name] for name in scores] + [arrays["model"][..., :length]]
     finite = np.all([np.isfinite(x).all(-1) for x in whole], 0)  # [algorithm, setting…, trial]
     both = finite & finite[reference][None]
     found = {
@@ -56,7 +59,8 @@ def of_block(
         values = values.astype(np.float64)
         found |= _moments(f"{name}_", values, finite, axis)
         if _score(name, scores):
-            apart = values - values[reference][None]
+            with np.errstate(invalid="ignore"):
+                apart = values - values[reference][None]
             found |= _moments(f"{name}_difference_", apart, both, axis)
     # The axis of blocks stands where that of trials did: last but one, or last.
     counts = {k: v[..., None] for k, v in found.items() if k in ("trials", "used", "pairs")}
@@ -68,7 +72,7 @@ def _moments(prefix: str, values: np.ndarray, used: np.ndarray, axis: int) -> di
     mask = used.reshape(*used.shape, *[1] * (values.ndim - used.ndim))
     count = mask.sum(axis)
     with np.errstate(invalid="ignore"):
-        mean = np.where(mask, values, 0.0).sum(axis) / np.maximum(count, 1)
+        mean = np.where(mask, values, 0.0).sum(axis) / np.where(count > 0, count, np.nan)
         apart = np.where(mask, values - np.expand_dims(mean, axis), 0.0)
     return {f"{prefix}mean": mean, f"{prefix}m2": (apart**2).sum(axis)}
 

@@ -74,8 +74,10 @@ def power_ratio(dataset: Any) -> Any:
 
 def diverged(dataset: Any) -> Any:
     """[algorithm, axes…, trial] whether a trial left the finite numbers, as `History.diverged`."""
-    # A model shorter than the longest of the study ends in NaN, a diverged one is no number at all.
-    bad = dataset.model.isnull().all("parameter") | np.isinf(dataset.model).any("parameter")
+    # A model shorter than the longest of the study ends in NaN, as all of its setting do.
+    absent = dataset.model.isnull()
+    behind = absent.all(("algorithm", "trial")) & ~absent.all(("algorithm", "trial", "parameter"))
+    bad = (~np.isfinite(dataset.model) & ~behind).any("parameter")
     for score in dataset.attrs["scores"]:
         bad = bad | ~np.isfinite(dataset[score]).all("evaluation")
     return bad

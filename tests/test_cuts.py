@@ -1,0 +1,117 @@
+"""Chunks: of a moment's work, within the memory that is given, and of the same numbers."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import jaxota as jo
+from jaxota import _chunks
+from jaxota.studies import cuts, programs
+from jaxota.studies.job import StudyJob
+
+STUDY = jo.Study(
+    {"constant": jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0)), "COTAF": jo.cotaf(1e-2, 2)},
+    jo.Channel(),
+    jo.tasks.synthetic_regression(jax.random.key(1), 4, 6, 3),
+    rounds=3,
+    trials=12,
+    over=jo.grid(snr_db=[0, 5, 10, 15, 20], steps=[1, 2]),
+    calibration_trials=4,
+)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """All trials and numbers of a structure at once."""
+    job = StudyJob(STUDY)
+    assert job.blocks == {"snr_db": 5, "trial": 12} and job.space.count == 2
+    taken = _taken(job)
+    return STUDY.run(), taken
+
+
+def _taken(job):
+    """The most bytes that a program of its chunks takes."""
+    *settings, trials = job.blocks.values()
+    groups = job.settings.groups.values()
+    return max(job._programs.block(g, math.prod(settings), trials).memory for g in groups)
+
+
+@pytest.mark.parametrize("part", [0.7, 0.3])
+def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part):
+    """Whatever the cut; a program says itself what it takes."""
+    data, taken = whole
+    budget = int(part * taken)
+    job = StudyJob(STUDY, memory=budget)
+    assert job.space.count > 2 and _taken(job) <= budget
+    assert _taken(job) > budget / 4  # and no smaller than they need be
+    pieces = STUDY.run(memory=budget)
+    assert pieces.sizes == data.sizes
+    scale = 1e-5 * float(np.abs(data.model).max())
+    np.testing.assert_allclose(pieces.model, data.model, rtol=0, atol=scale)
+    np.testing.assert_allclose(pieces.gap, data.gap, rtol=1e-3)
+
+
+def test_short_blocks_are_no_other_program(whole, monkeypatch):
+    """5 settings in blocks of 2, 12 trials in blocks of 5: what is short is filled up."""
+    data, _ = whole
+    job = StudyJob(STUDY)
+    job.cut_as({"snr_db": 2, "trial": 5})
+    assert job.space.counts == (3, 2, 3)
+    sink = job.space.empty()
+    for number in range(job.space.count):
+        region, arrays = job.space.region(number), job.compute(number, lambda *_: None)
+        for name, variable in job.space.variables.items():
+            sink[name][job.space.where(variable, region)] = arrays[name]
+    np.testing.assert_allclose(sink["gap"], data.gap, rtol=1e-3)
+    compiled = [name for name in job._programs._compiled if name[0] is programs._block]
+    assert len(compiled) == job.settings.programs == 2
+
+
+def test_too_little_for_one_trial_is_one_line(monkeypatch):
+    with pytest.raises(jo.InputError) as caught:
+        STUDY.run(memory=1000)
+    words = str(caught.value)
+    assert words.startswith("memory must be at least ") and words.endswith(", got 1 kB")
+    assert "which one trial on each device takes here" in words and "\n" not in words
+
+
+@pytest.mark.parametrize("sizes", [{}, {"a": 7}, {"a": 7, "b": 4}, {"a": 1, "b": 9, "c": 2}])
+def test_blocks_hold_no_more_rows_than_asked(sizes):
+    """Trials first, then the last axis; and few more chunks than there need be."""
+    for trials, rows in itertools.product((1, 3, 10), (1, 2, 5, 16, 1000)):
+        blocks = cuts._blocks(sizes, trials, rows)
+        assert list(blocks) == [*sizes, "trial"]
+        bounds = sizes | {"trial": trials}
+        assert all(1 <= blocks[name] <= size for name, size in bounds.items())
+        assert math.prod(blocks.values()) <= rows
+        if rows >= math.prod(bounds.values()):
+            assert blocks == bounds
+        if rows < trials:
+            assert all(blocks[name] == 1 for name in sizes) and blocks["trial"] > rows // 2
+
+
+def test_chunks_are_a_moments_work(monkeypatch):
+    """More rounds, users or samples, fewer rows; where there are too many chunks, larger ones."""
+    algorithms, task = list(STUDY.algorithms.values()), STUDY.task
+    monkeypatch.setattr(_chunks, "PRODUCTS", 1e5)
+
+    def rows(rounds=3, task=task, of=1000):
+        return _chunks.rows_at_once(algorithms, task, rounds, of)
+
+    assert rows(30) <= rows(3) / 9 and rows(task=task.replace(users=8)) <= rows() / 2
+    assert rows(rounds=10**9, of=1) == 1
+    short = rows(of=1)
+    most = _chunks.FEW * short
+    assert rows(of=most) == short and rows(of=4 * most) == 4 * short
+    assert rows(of=1000 * most) == _chunks.LARGEST * short
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB"), (5e15, "5e+03 TB")],
+)  # fmt: skip
+def test_bytes_in_words(count, words):
+    assert cuts.in_words(count) == words
