@@ -103,9 +103,10 @@ def _maps(found: Summary, long: list[str], metric: str, title: str) -> Figure:
     only = {d: 0 for d in last.dims if d not in ("algorithm", *long)}
     last = last.isel(only).sortby([k for k in (x, y) if last[k].dtype.kind in "if"])
     values = last.transpose("algorithm", y, x, ...).values
-    log = metric in LOGARITHMIC and np.nanmin(values, initial=np.inf) > 0
+    there = values[np.isfinite(values)]
+    log = metric in LOGARITHMIC and there.size and there.min() > 0
     norm: Any = LogNorm() if log else matplotlib.colors.Normalize()
-    norm.autoscale(values[np.isfinite(values)])
+    norm.autoscale(there if there.size else np.array([0.0, 1.0]))
     with matplotlib.rc_context(_style.STYLE):
         size = _style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * len(places)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
