@@ -105,7 +105,9 @@ def drive(
 
     report("running", 0, of, steps=0.0)
     if executor is not None:
-        for done, _ in enumerate(_submitted(executor, work or _remote(job, into), pending)):
+        if work is None:
+            raise InputError("executor must come with a folder that all processes write to")
+        for done, _ in enumerate(_submitted(executor, work, pending)):
             report("running", done + 1, of, steps=each * (done + 1))
         return
     for done, number in enumerate(pending):
@@ -130,16 +132,6 @@ def _hear(
         far()
     else:
         report(what, done, of, steps=0.0)
-
-
-def _remote(job: Job, into: Sink) -> Callable[[int], Any]:
-    """The work of a chunk elsewhere: computed and written there."""
-
-    def work(number: int) -> int:
-        into.write(number, job.compute(number, lambda *_: None, into.plans))
-        return number
-
-    return work
 
 
 def _submitted(executor: Any, work: Callable[[int], Any], numbers: list[int]) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """A study: algorithms side by side over a grid of settings, in many trials."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
 import jax
@@ -81,9 +82,14 @@ class Study:
             raise InputError(f"shard must be (I, n) with I from 0 to n − 1, got {shard}")
         if memory is not None:
             _validate.whole("memory", memory, 1)
+        work = None
+        if executor is not None and out is not None:
+            from jaxota.studies import elsewhere
+
+            work = elsewhere.work(self, pathlib.Path(out))
         job = StudyJob(self, memory=memory)
         sink = driver.sink(job, out, resume)
-        driver.drive(job, sink, shard=shard, executor=executor, report=report)
+        driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
         return sink.dataset()
 
     @property
