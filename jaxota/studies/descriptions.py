@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import types
 from typing import Any
@@ -28,7 +29,7 @@ def describe(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         told = [f for f in dataclasses.fields(value) if f.metadata.get("told", True)]
         fields = {f.name: describe(getattr(value, f.name)) for f in told}
-        return {"is": type(value).__qualname__, **fields}
+        return {"is": type(value).__qualname__, **_own_code(type(value)), **fields}
     if isinstance(value, dict):
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -53,6 +54,10 @@ def _code(value: Any) -> Any:
     """A function by its name, its code and what it holds; anything else by its words."""
     if isinstance(value, functools.partial):
         return {"partial": [describe(v) for v in (value.func, value.args, value.keywords)]}
+    if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and not isinstance(
+        value, types.FunctionType
+    ):
+        return describe(value.__wrapped__)  # jitted: its own words hold an address
     if isinstance(value, types.MethodType):
         return {"method": describe(value.__func__), "of": describe(value.__self__)}
     if isinstance(value, types.FunctionType):
@@ -67,6 +72,18 @@ def _code(value: Any) -> Any:
     return " ".join(repr(value).split())
 
 
+def _own_code(kind: type) -> dict[str, str]:
+    """A digest of what a researcher's class does; the package's own go by its version."""
+    if kind.__module__.partition(".")[0] == "jaxota":
+        return {}
+    digest = hashlib.sha256()
+    for name, member in sorted(vars(kind).items()):
+        inside = inspect.unwrap(getattr(member, "__func__", getattr(member, "fget", member)))
+        if isinstance(inside, types.FunctionType):
+            digest.update(f"{name} {_digest(inside.__code__)} ".encode())
+    return {"code": digest.hexdigest()[:16]}
+
+
 def _held(cell: types.CellType, holder: Any) -> Any:
     try:
         inside = cell.cell_contents
@@ -78,6 +95,8 @@ def _held(cell: types.CellType, holder: Any) -> Any:
 def _digest(code: types.CodeType) -> str:
     digest = hashlib.sha256(code.co_code)
     for constant in code.co_consts:
+        if isinstance(constant, frozenset):  # in an order of each process's own
+            constant = sorted(map(repr, constant))
         words = _digest(constant) if isinstance(constant, types.CodeType) else repr(constant)
         digest.update(words.encode())
     digest.update(" ".join(code.co_names).encode())

@@ -235,9 +235,11 @@ class StudyJob:
         study = self.study
         return {
             "algorithms": {label: describe(a) for label, a in study.algorithms.items()},
+            "order": list(study.algorithms),
             "channel": describe(study.channel),
             "task": describe(study.task),
             "key": describe(study.random_key),
+            "axes": [axis.name for axis in self.settings.axes],
             "swept": [name for axis in self.settings.axes for name in axis.fields],
             **{
                 name: getattr(study, name)

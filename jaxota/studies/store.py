@@ -34,7 +34,6 @@ from jaxota.types import Plan
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
-_OURS = {STUDY, ".lock", "data.zarr", "commits", "plans"}
 
 
 class Store:
@@ -87,7 +86,7 @@ class Store:
         told = _told(job, spec or there["spec"])
         _refuse_less(folder, there["labels"], told["labels"])
         _refuse_other(folder, there, told)
-        if told != there:
+        if told != there or not _fits(folder, job.space):
             _grow(folder, job.space)
             _write_json(folder / STUDY, told)
         store = cls(folder, told)
@@ -149,7 +148,14 @@ class Store:
             raise InputError(
                 f"{self.folder}: chunk {', '.join(damaged)} is damaged: --resume computes it again"
             )
-        data = xarray.open_zarr(self.folder / "data.zarr", consolidated=False, chunks=None)
+        # Labels are the study's, beyond which the data set may have grown.
+        data = xarray.open_zarr(
+            self.folder / "data.zarr",
+            consolidated=False,
+            chunks=None,
+            drop_variables=list(self.space.coords),
+        )
+        data = data.isel({d: slice(self.space.sizes[str(d)]) for d in data.dims})
         data = data.assign_coords(self.space.coords)
         if missing:
             data = data.load()
@@ -169,9 +175,13 @@ class Store:
         path = self.folder / "commits" / f"{label}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return "absent"
-        if not isinstance(record, dict) or record.get("covers") != self.space.covers(number):
+        except (OSError, ValueError):
+            return "damaged"  # records appear whole
+        if not isinstance(record, dict):
+            return "damaged"
+        if record.get("covers") != self.space.covers(number):
             return "absent"  # of fewer trials or settings than there are now
         if record.get("study") != self.told["hash"]:
             return "absent"
@@ -184,16 +194,21 @@ class Store:
         """Of a chunk's files, or of their absence."""
         digest, index = hashlib.sha256(), self.space.index(number)
         for name, variable in self.space.variables.items():
-            place = [str(index.get(d, 0)) for d in variable.dims]
+            cut = max((n for n, d in enumerate(variable.dims, 1) if d in index), default=0)
+            place = [str(index.get(d, 0)) for d in variable.dims[:cut]]
+            # One file, or several where models have become larger than they were.
             path = self.folder.joinpath("data.zarr", name, "c", *place)
-            content = path.read_bytes() if path.exists() else b""
-            digest.update(f"{name} {len(content)} ".encode() + content)
+            for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file()):
+                if file.suffix != ".partial":
+                    content = file.read_bytes()
+                    words = f"{name} {file.relative_to(path)} {len(content)} "
+                    digest.update(words.encode() + content)
         return digest.hexdigest()
 
     def _clear(self) -> None:
         """Remove what killed processes left: nobody writes now."""
         for place in (self.folder / "commits", self.folder / "plans", self.folder):
-            for path in place.glob(".*.json"):
+            for path in (*place.glob(".*.json"), *place.glob(".*.npz")):
                 path.unlink()
         for path in self.folder.rglob("*.partial"):
             path.unlink()
@@ -224,12 +239,18 @@ class StoredPlans:
             for field in dataclasses.fields(Plan)
             if np.size(getattr(plan, field.name))
         }
-        with _locked(self.folder.parent):
-            there = self.load(name)
-            if there is None:
-                self.folder.mkdir(exist_ok=True)
-                with _files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
-                    np.savez(file, **fields)
+        try:
+            with _locked(self.folder.parent):
+                there = self.load(name)
+                if there is None:
+                    self.folder.mkdir(exist_ok=True)
+                    with _files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
+                        np.savez(file, **fields)
+        except OSError as error:
+            raise InputError(
+                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
+                "finished chunks are kept: make room, and go on with --resume"
+            ) from None
         return there or plans
 
     def _path(self, name: str) -> Path:
@@ -252,13 +273,16 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _holds_others(folder: Path) -> bool:
-    """Whether a folder has files that are none of a store's."""
-    return folder.is_dir() and any(path.name not in _OURS for path in folder.iterdir())
+    """Whether a folder has files that were not left by a store that was being made."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    ours = {".lock", "commits", "data.zarr"} if ".lock" in names else set()
+    others = {name for name in names - ours if not name.startswith(".study.")}
+    return bool(others) or any(folder.glob("commits/*.json"))
 
 
 def _told(job: Job, spec: Any) -> dict[str, Any]:
     space = job.space
-    return {
+    told = {
         "format": FORMAT,
         "name": job.name,
         "hash": fingerprint(job.description),
@@ -270,6 +294,7 @@ def _told(job: Job, spec: Any) -> dict[str, Any]:
         "meanings": job.meanings,
         "space": space.as_json(),
     }
+    return json.loads(json.dumps(told))  # as it will be read
 
 
 def _labels(space: Space, growing: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -300,6 +325,15 @@ def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> 
             apart = difference(now, before)
             if apart:
                 raise InputError(f"{folder} holds another {name} {label}: {apart}")
+
+
+def _fits(folder: Path, space: Space) -> bool:
+    """Whether the data set is of the space's shape: a process may have died while it grew."""
+    group: Any = zarr.open_group(folder / "data.zarr", mode="r")
+    return all(group[k].shape == space.shape(v) for k, v in space.variables.items()) and all(
+        name in group and group[name].shape == np.shape(labels)
+        for name, (_, labels) in space.coords.items()
+    )
 
 
 def _create(folder: Path, space: Space) -> None:
