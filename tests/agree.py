@@ -35,3 +35,25 @@ def assert_within(values, expected, errors: float = 4.0) -> None:
     """The mean of `values` is `expected` within 4 computed standard errors, in every column."""
     away = standard_errors(values, expected)
     assert np.all(away < errors), f"{np.max(away):.1f} standard errors away"
+
+
+def assert_same_bits(data, other) -> None:
+    """Two data sets hold the same variables and labels, and the same bits."""
+    assert set(data.variables) == set(other.variables)
+    for name in data.variables:
+        mine, expected = data[name].values, other[name].values
+        assert mine.dtype == expected.dtype and mine.shape == expected.shape, name
+        np.testing.assert_array_equal(mine, expected, err_msg=str(name))  # NaN equals NaN
+
+
+def assert_same_numbers(data, other) -> None:
+    """Two data sets of trials, up to rounding in other programs.
+
+    Models within 1e-5·max|θ|, all else within 1e-4 of itself and 1e-6 of its largest number.
+    """
+    assert set(data.variables) == set(other.variables)
+    for name in data.data_vars:
+        mine, expected = data[name].values, other[name].values
+        largest, is_model = np.nanmax(np.abs(expected)), name in ("model", "average")
+        rtol, atol = (0, 1e-5 * largest) if is_model else (1e-4, 1e-6 * largest)
+        np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol, err_msg=str(name))

@@ -1,0 +1,24 @@
+"""A study as a researcher writes it, for `jaxota sweep`; how much is a chunk can be set."""
+
+import os
+
+import numpy as np
+
+import jaxota as jo
+from jaxota import _chunks
+
+if "IN_FLIGHT" in os.environ:  # users of all trials and settings of a chunk
+    _chunks.IN_FLIGHT = int(os.environ["IN_FLIGHT"])
+
+_numbers = np.random.default_rng(0)
+_features, _targets = (_numbers.standard_normal(shape) for shape in ((4, 15, 6), (4, 15)))
+
+small = jo.Study(
+    {"COTAF": jo.cotaf(0.05, 2, 3), "noisy FedAvg": jo.noisy_fedavg(0.05, 2, 3)},
+    jo.Channel(10.0),
+    jo.tasks.regression(_features, _targets),
+    rounds=4,
+    trials=60,
+    over=jo.grid(snr_db=[0.0, 10.0]),
+    calibration_trials=5,
+)
