@@ -183,8 +183,9 @@ def test_nothing_is_unpickled(out, whole, tmp_path, how):
     assert not marker.exists()
     with np.load(plan, allow_pickle=False) as stored:  # measured anew, and kept
         assert "0.update_energy" in stored
-    sources = "".join(p.read_text() for p in Path(jo.__file__).parent.rglob("*.py"))
-    assert "import pickle" not in sources and "allow_pickle=True" not in sources
+    for source in Path(jo.__file__).parent.rglob("*.py"):
+        if source.name != "elsewhere.py":  # what a process sends to its own workers
+            assert not re.search("import (cloud)?pickle|allow_pickle=True", source.read_text())
 
 
 def test_a_finished_store_is_left_as_it_is(out, whole, computed):

@@ -3,22 +3,21 @@
 import contextlib
 import functools
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxota import _validate
 from jaxota.errors import InputError
 
 SECONDS = 10  # that a scheduler has to answer
-_one_at_a_time = threading.Lock()  # a chunk uses all devices of its process
 
 
 @contextlib.contextmanager
 def executor(address: str) -> Iterator[Any]:
     """An executor of `concurrent.futures`' kind whose work is done by the cluster at `address`."""
     try:
-        from distributed import Client
+        from distributed import CancelledError, Client, KilledWorker
     except ImportError:
         raise InputError("--scheduler needs dask: pip install 'jaxota[distributed]'") from None
     try:
@@ -29,8 +28,16 @@ def executor(address: str) -> Iterator[Any]:
             f"--scheduler {address} did not answer within {SECONDS} s: {reason}"
         ) from None
     with client:
-        # A chunk whose worker died is done by another, as often as it takes.
-        yield client.get_executor(pure=False, retries=10)
+        try:
+            # A chunk whose worker died is done by another.
+            yield client.get_executor(pure=False, retries=10)
+        except KilledWorker as error:
+            raise InputError(
+                f"workers died at one chunk again and again ({_validate.first_line(error)}): "
+                "a lower --memory may help, and --resume goes on"
+            ) from None
+        except CancelledError:
+            raise InputError(f"--scheduler {address} went away: --resume goes on") from None
 
 
 def chunk(words: str, folder: str, number: int) -> int:
@@ -38,24 +45,13 @@ def chunk(words: str, folder: str, number: int) -> int:
 
     Nothing is sent back but the number.
     """
-    with _one_at_a_time:
-        _use_cores()
-        from jaxota import _cache
-        from jaxota.experiments import specs
-        from jaxota.studies.descriptions import difference
-        from jaxota.studies.store import Store
+    _use_cores()
+    from jaxota import _cache
+    from jaxota.experiments import specs
+    from jaxota.studies import elsewhere
 
-        _cache.keep_programs()
-        job = specs.remembered(words)
-        store = Store.opened(Path(folder))
-        apart = difference(job.description, store.told["description"])
-        if apart:
-            raise InputError(f"a worker makes another study of it than the driver: {apart}")
-        job.cut_as(store.told["blocks"])
-        job.follow(store.told["labels"])
-        if not store.holds(number):
-            store.write(number, job.compute(number, lambda *_: None, store.plans))
-    return number
+    _cache.keep_programs()
+    return elsewhere.fill(specs.remembered(words), folder, number)
 
 
 def work(spec: dict[str, Any], folder: Path) -> Callable[[int], int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxota.errors import InputError
+from jaxota.studies.descriptions import difference
 from jaxota.studies.job import Job, StudyJob
 from jaxota.studies.store import Store
 from jaxota.studies.study import Study
@@ -18,6 +19,9 @@ def fill(job: Job, folder: str, number: int) -> int:
     """Compute the chunk of a number, unless it is there, and write it to the store."""
     with _one_at_a_time:
         store = Store.opened(Path(folder))
+        apart = difference(job.description, store.told["description"])
+        if apart:
+            raise InputError(f"{folder} holds another study than a worker has: {apart}")
         job.cut_as(store.told["blocks"])
         job.follow(store.told["labels"])
         if not store.holds(number):
