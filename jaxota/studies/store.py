@@ -86,7 +86,7 @@ class Store:
         told = _told(job, spec or there["spec"])
         _refuse_less(folder, there["labels"], told["labels"])
         _refuse_other(folder, there, told)
-        if told != there or not _fits(folder, job.space):
+        if told != there:
             _grow(folder, job.space)
             _write_json(folder / STUDY, told)
         store = cls(folder, told)
@@ -325,15 +325,6 @@ def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> 
             apart = difference(now, before)
             if apart:
                 raise InputError(f"{folder} holds another {name} {label}: {apart}")
-
-
-def _fits(folder: Path, space: Space) -> bool:
-    """Whether the data set is of the space's shape: a process may have died while it grew."""
-    group: Any = zarr.open_group(folder / "data.zarr", mode="r")
-    return all(group[k].shape == space.shape(v) for k, v in space.variables.items()) and all(
-        name in group and group[name].shape == np.shape(labels)
-        for name, (_, labels) in space.coords.items()
-    )
 
 
 def _create(folder: Path, space: Space) -> None:
