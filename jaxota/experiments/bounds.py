@@ -14,8 +14,8 @@ from jaxota.channel import Channel
 from jaxota.experiments import theory_plots
 from jaxota.experiments.report import attributes
 from jaxota.studies.descriptions import describe, versions
-from jaxota.studies.job import Pieces
 from jaxota.studies.spaces import Space, Variable
+from jaxota.studies.work import Pieces
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
 
 

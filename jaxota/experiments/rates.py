@@ -30,8 +30,8 @@ from jaxota.experiments.report import attributes
 from jaxota.precode import Bounded
 from jaxota.simulation import run_all
 from jaxota.studies.descriptions import describe, versions
-from jaxota.studies.job import Pieces
 from jaxota.studies.spaces import Space, Variable
+from jaxota.studies.work import Pieces
 from jaxota.theory import noise
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, first_of, well_conditioned
 from jaxota.types import given

@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxota.errors import InputError
 from jaxota.studies.cuts import in_words
-from jaxota.studies.job import Job
 from jaxota.studies.means import finished
+from jaxota.studies.work import Job
 
 
 class Sink(Protocol):

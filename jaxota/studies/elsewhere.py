@@ -8,9 +8,10 @@ from pathlib import Path
 
 from jaxota.errors import InputError
 from jaxota.studies.descriptions import difference
-from jaxota.studies.job import Job, StudyJob
+from jaxota.studies.job import StudyJob
 from jaxota.studies.store import Store
 from jaxota.studies.study import Study
+from jaxota.studies.work import Job
 
 _one_at_a_time = threading.Lock()  # a chunk uses all devices of its process
 

@@ -9,28 +9,23 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that files are there, or are not, says nothing.
 """
 
-import contextlib
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota import _files
 from jaxota.errors import InputError
+from jaxota.studies import zarr_files
 from jaxota.studies.descriptions import difference, fingerprint
-from jaxota.studies.job import Job
 from jaxota.studies.means import finished
-from jaxota.studies.programs import Plans
+from jaxota.studies.plan_files import StoredPlans, locked
 from jaxota.studies.spaces import Space
-from jaxota.types import Plan
+from jaxota.studies.work import Job
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
@@ -64,11 +59,11 @@ class Store:
         new = None if (folder / STUDY).exists() else _told(job, spec)  # before a folder is made
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder):
+            with locked(folder):
                 if (folder / STUDY).exists():
                     return cls._resumed(folder, job, spec)
                 told = new or _told(job, spec)
-                _create(folder, job.space)
+                zarr_files.create(folder, job.space)
                 _write_json(folder / STUDY, told)
                 return cls(folder, told)
         except OSError as error:
@@ -87,7 +82,7 @@ class Store:
         _refuse_less(folder, there["labels"], told["labels"])
         _refuse_other(folder, there, told)
         if told != there:
-            _grow(folder, job.space)
+            zarr_files.grow(folder, job.space)
             _write_json(folder / STUDY, told)
         store = cls(folder, told)
         store._clear()
@@ -116,7 +111,7 @@ class Store:
         """Keep a chunk, unless another process was faster."""
         region, label = self.space.region(number), self.space.label(number)
         try:
-            with _locked(self.folder):
+            with locked(self.folder):
                 if self.holds(number):
                     return
                 group = zarr.open_group(self.folder / "data.zarr", mode="r+")
@@ -214,49 +209,6 @@ class Store:
             path.unlink()
 
 
-class StoredPlans:
-    """Calibrations in a folder, one file each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Plans | None:
-        try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
-                fields = dict(stored)
-        except Exception:  # not there, or damaged in any of the ways that a file can be
-            return None
-        count = 1 + max(int(key.split(".")[0]) for key in fields)
-        return tuple(
-            Plan(**{k.split(".")[1]: v for k, v in fields.items() if k.startswith(f"{n}.")})
-            for n in range(count)
-        )
-
-    def save(self, name: str, plans: Plans) -> Plans:
-        fields = {
-            f"{n}.{field.name}": getattr(plan, field.name)
-            for n, plan in enumerate(plans)
-            for field in dataclasses.fields(Plan)
-            if np.size(getattr(plan, field.name))
-        }
-        try:
-            with _locked(self.folder.parent):
-                there = self.load(name)
-                if there is None:
-                    self.folder.mkdir(exist_ok=True)
-                    with _files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
-                        np.savez(file, **fields)
-        except OSError as error:
-            raise InputError(
-                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
-                "finished chunks are kept: make room, and go on with --resume"
-            ) from None
-        return there or plans
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.npz"
-
-
 def read(folder: Path) -> dict[str, Any]:
     """What a store says of itself."""
     try:
@@ -327,53 +279,6 @@ def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> 
                 raise InputError(f"{folder} holds another {name} {label}: {apart}")
 
 
-def _create(folder: Path, space: Space) -> None:
-    """An empty data set of the space's shape."""
-    (folder / "commits").mkdir(exist_ok=True)
-    group = zarr.open_group(folder / "data.zarr", mode="w", zarr_format=3)
-    codecs: Any = [ZstdCodec(level=1), Crc32cCodec()]
-    for name, variable in space.variables.items():
-        group.create_array(
-            name,
-            shape=space.shape(variable),
-            chunks=space.chunks(variable),
-            dtype=variable.dtype,
-            fill_value=np.nan,
-            dimension_names=variable.dims,
-            compressors=codecs,
-        )
-    _write_coords(group, space)
-
-
-def _grow(folder: Path, space: Space) -> None:
-    group: Any = zarr.open_group(folder / "data.zarr", mode="r+")
-    for name, variable in space.variables.items():
-        group[name].resize(space.shape(variable))
-    _write_coords(group, space)
-
-
-def _write_coords(group: Any, space: Space) -> None:
-    for name, (dim, values) in space.coords.items():
-        labels = np.asarray(values)
-        array = group.create_array(
-            name,
-            shape=labels.shape,
-            chunks=labels.shape,
-            dtype=str if labels.dtype.kind in "UO" else labels.dtype,
-            dimension_names=[dim],
-            compressors=[Crc32cCodec()],
-            overwrite=True,
-        )
-        array[:] = labels
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with _files.replacing(path) as (draft,):
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time writes; a process that dies lets go."""
-    with filelock.FileLock(folder / ".lock"):
-        yield
