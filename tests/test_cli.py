@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -377,3 +378,161 @@ def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path)
     folder = changed.get("jax_compilation_cache_dir", "")
     expected = {"off": "", "here": "here/", None: str(tmp_path / "jaxota")}[place]
     assert folder.startswith(expected) and bool(folder) == (place != "off")
+
+
+MY_STUDY = """
+import jax, jaxota as jo
+
+TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)
+NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
+SMALL = jo.Study(
+    {"FedAvg": jo.fedavg(1e-2, 2, 2), "noisy (gain 1)": NOISY}, jo.Channel(), TASK, 3, 4
+)
+OTHER = SMALL.replace(trials=2)
+"""
+
+
+@pytest.fixture
+def sweep(monkeypatch, tmp_path):
+    """The command for sweeps, in a folder with a study."""
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_study.py").write_text(MY_STUDY)
+    (tmp_path / "no_study.py").write_text("x = 3")
+    (tmp_path / "fails.py").write_text("x = 1 / 0")
+    (tmp_path / "broken.py").write_text("x = (")
+    (tmp_path / "bad_study.py").write_text(f"{MY_STUDY}\njo.grid(snr_db=[])")
+    return lambda *options: cli.main(["sweep", *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["fig1", "--set", "snr=0:20:5"], "no field is called snr: did you mean snr_db"),
+        (["fig1", "--set", "xyzzy=1"], "no field is called xyzzy: choose from batch"),
+        (["fig1", "--set", "snr_db=20:0:5"], "--set snr_db must step from first to last, got"),
+        (["fig1", "--set", "snr_db="], "--set snr_db must be values such as 1,2,3"),
+        (["fig1", "--set", "snr_db=1:2:x"], "--set snr_db must be first:last:step in numbers"),
+        (["fig1", "--set", "snr_db"], "--set must be NAME=VALUES"),
+        (["fig1", "--set", "snr_db=1,1"], "snr_db must not hold a value twice, got 1 again"),
+        (["fig1", "--set", "snr_db=much"], "channel.snr_db must be a number or an array"),
+        (["fig1", "--set", "users=0,5"], "task.users must be a whole number ≥ 1, got 0"),
+        (["fig1", "--set", "fading=Rayleigh"], "channel.fading must be a part of its kind"),
+        (["fig1", "--set", "fading=rayleigh(x=1)"], "rayleigh(x=1) cannot be made"),
+        (["fig1", "--set", "local=cobaaf"], "--set local: cobaaf() cannot be made"),
+        (["fig1", "--set", "snr_db=0:20", "--max-bytes", "10k"], "more than --max-bytes 10 kB"),
+        (["my_study.py:SMALL", "--set", "steps=1:4", "--max-programs", "3"], "--max-programs 3"),
+        (["fig1", "--max-programs", "0"], "--max-programs must be a whole number ≥ 1, got 0"),
+        (["fig1", "--max-bytes", "lots"], "--max-bytes must be a number of bytes such as 500M"),
+        (["fig1", "--memory", "4X"], "--memory must be a number of bytes such as 500M or 4G, got"),
+        (["my_study.py:SMALL", "--memory", "10"], "memory must be at least"),
+        (["fig1", "--shard", "4/4"], "--shard must be I/N with I from 0 to N − 1"),
+        (["fig1", "--keep", "some"], "keep must be trials or mean, got 'some'"),
+        (["fig1", "--algorithms", "COTAF,SGD"], "--algorithms must be of noisy FedAvg, COTAF"),
+        (["fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
+        (["fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
+        (["fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
+        (["fig9"], "unknown experiment 'fig9': choose from fig1"),
+        (["bounds"], "bounds sets what it sweeps itself: jaxota run bounds"),
+        (["rates", "--set", "users=1,2"], "rates sets what it sweeps itself: jaxota run rates"),
+        (["missing.py:SMALL"], "missing.py cannot be read"),
+        (["fails.py"], "fails: ZeroDivisionError: division by zero"),
+        (["broken.py"], "fails: SyntaxError"),
+        (["bad_study.py"], "snr_db must hold at least one value, got none"),
+        (["no_study.py"], "must hold a study to run: it holds no jo.Study"),
+        (["my_study.py:LARGE"], "must hold a study LARGE: it holds SMALL, OTHER"),
+        (["my_study.py"], "must hold a study to run: it holds SMALL, OTHER"),
+        (["my_study.py:SMALL", "--snr-db", "3"], "--snr-db is not for a study from a file"),
+        (["my_study.py:SMALL", "--out", "/dev/null/x"], "/dev/null/x must be a folder that can"),
+        ([], "the following arguments are required: study"),
+    ],
+)
+def test_bad_sweeps_are_one_line_and_exit_code_2(options, words, sweep, capsys, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    assert sweep(*options) == 2
+    printed, errors = capsys.readouterr()
+    assert printed == "" and words in errors, errors
+    assert errors.startswith("jaxota: ") and errors.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == there  # not even a folder
+
+
+def test_a_dry_run_says_how_large_and_how_long_and_writes_nothing(sweep, capsys, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    command = [
+        "my_study.py:SMALL",
+        "--set",
+        "snr_db=0:20:10",
+        "--set",
+        "steps=1,2",
+        "--trials",
+        "5",
+    ]
+    assert sweep(*command, "--dry-run") == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and sorted(tmp_path.iterdir()) == there
+    first, second, third = printed.splitlines()
+    assert first.startswith("SMALL: 3 snr_db × 2 steps = 6 settings × 5 trials × 2 algorithms = 60")
+    assert "curves of 3 rounds" in first and first.endswith("of results (keep trials), 2 programs")
+    assert second.startswith("2 chunks of about ") and second.endswith(" each")
+    assert third.startswith("about ") and "compiling" in third and "0 calibrations" in third
+    assert "user-steps/s" in third
+
+
+def test_a_study_of_ones_own_is_swept_and_shown(sweep, capsys, tmp_path):
+    """What the store holds is what `Study.run` gives; the picture and the CSV lie beside it."""
+    sweeping = ["my_study.py:SMALL", "--set", "snr_db=0:20:10", "--set", "steps=1,2"]
+    assert sweep(*sweeping) == 0
+    printed, errors = capsys.readouterr()
+    out = Path("sweeps") / "SMALL"
+    told = f"all of them: jaxota show {out}, or jo.open({str(out)!r})\n"
+    assert errors == "" and printed == f"SMALL: 2 of 2 chunks are in {out}, {told}"
+    space = {}
+    exec(MY_STUDY, space)
+    over = jo.grid(snr_db=[0, 10, 20], steps=[1, 2])
+    expected = space["SMALL"].replace(over=over).run()
+    data = jo.open(out)
+    np.testing.assert_array_equal(data.snr_db, [0, 10, 20])
+    np.testing.assert_allclose(data.gap, expected.gap, rtol=1e-3)
+
+    assert cli.main(["show", str(out), "--metric", "loss"]) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "SMALL: 3 snr_db × 2 steps" in printed and "final loss" in printed
+    assert printed.count("noisy (gain 1)") == 6
+    assert f"wrote {out / 'SMALL.png'}" in printed and f"wrote {out / 'SMALL.csv'}" in printed
+    with open(out / "SMALL.csv", encoding="utf-8") as stream:
+        assert len(list(csv.DictReader(stream))) == 2 * 6 * 3 * 2
+
+    assert sweep(*sweeping) == 2  # again, without --resume
+    assert "holds a store already: go on with it by --resume" in capsys.readouterr().err
+    assert sweep(*sweeping, "--resume") == 0
+    assert "2 of 2 chunks are in" in (printed := capsys.readouterr().out)
+    assert "2 of them from before" in printed
+
+
+def test_some_algorithms_means_and_seeds(sweep, capsys):
+    command = ["my_study.py:OTHER", "--algorithms", "NOISY", "--keep", "mean", "--seed", "3"]
+    assert sweep(*command, "--rounds", "2", "--out", "here") == 0
+    data = jo.open("here")
+    assert data.algorithm.values.tolist() == ["noisy (gain 1)"]
+    assert data.attrs["keep"] == "mean" and data.attrs["reference"] == "noisy (gain 1)"
+    assert data.sizes["evaluation"] == 2 and float(data.trials.max()) == 2
+    space = {}
+    exec(MY_STUDY, space)
+    study = space["OTHER"].replace(key=3, rounds=2, algorithms={"a": space["NOISY"]}, keep="mean")
+    np.testing.assert_allclose(data.gap_mean, study.run().gap_mean, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("nowhere", "nowhere holds no store: there is no study.json in it"),
+        (".", ". holds no store: there is no study.json in it"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(folder, words, sweep, capsys, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    assert cli.main(["show", folder]) == 2
+    printed, errors = capsys.readouterr()
+    assert printed == "" and words in errors and errors.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == there

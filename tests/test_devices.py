@@ -1,0 +1,221 @@
+"""Several devices do what one does, and nobody is made to have them."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxota import _devices, _eigen
+from jaxota._devices import Spread, in_chunks, on_devices, spread
+
+COUNTS = [(8, 100, 1), (8, 8, 1), (8, 5, 1), (8, 1, 10), (8, 3, 7), (8, 2, 1), (1, 5, 5), (6, 4, 9)]
+
+
+@pytest.mark.parametrize(("devices", "trials", "settings"), COUNTS)
+def test_no_other_spread_is_done_sooner(devices, trials, settings, monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    chosen = spread(trials, settings)
+    assert chosen.devices <= devices and chosen.settings <= settings and chosen.trials <= trials
+
+    def longest(over):
+        return -(-settings // over.settings) * -(-trials // over.trials)
+
+    ways = [Spread(s, t) for s in range(1, devices + 1) for t in range(1, devices // s + 1)]
+    assert longest(chosen) == min(map(longest, ways))
+
+
+def test_trials_are_preferred_to_settings(monkeypatch):
+    """As they share their data."""
+    monkeypatch.setattr(jax, "local_device_count", lambda: 8)
+    assert spread(16, 16) == (1, 8) and spread(1, 16) == (8, 1) and spread(2, 16) == (4, 2)
+    assert spread(16) == (1, 8) and spread(1) == (1, 1)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])
+def test_chunks_of_trials_are_all_trials(chunk):
+    """What does not divide is padded, and dropped again."""
+    found = in_chunks(lambda t: {"square": t * t, "row": jnp.full(2, t)}, jnp.arange(7), chunk)
+    np.testing.assert_array_equal(found["square"], np.arange(7) ** 2)
+    assert found["row"].shape == (7, 2)
+
+
+def test_settings_are_an_axis_before_trials():
+    values, trials = [jnp.array([1.0, 2.0]), jnp.float32(10.0)], jnp.arange(3)
+
+    def product(values, trials):
+        return values[0] * values[1] * trials
+
+    found = on_devices(product, Spread(), values, (0, None), trials)
+    np.testing.assert_array_equal(found, [[0, 10, 20], [0, 20, 40]])
+    one = on_devices(product, Spread(), [values[0][:1], values[1]], (0, None), trials)
+    np.testing.assert_array_equal(one, [[0, 10, 20]])
+    none = on_devices(product, Spread(), [values[0][1], values[1]], (None, None), trials)
+    np.testing.assert_array_equal(none, [0, 20, 40])
+
+
+def test_eigenvalues_are_those_of_numpy():
+    half = np.random.default_rng(0).standard_normal((5, 4, 4)).astype(np.float32)
+    matrices = half @ half.transpose(0, 2, 1)
+    expected = np.linalg.eigvalsh(matrices)
+    np.testing.assert_allclose(_eigen.eigenvalues(matrices), expected, rtol=1e-3, atol=1e-5)
+    values, vectors = jax.vmap(_eigen.eigh)(jnp.asarray(matrices))
+    np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-5)
+    again = np.einsum("nij,nj,nkj->nik", vectors, values, vectors)
+    np.testing.assert_allclose(again, matrices, rtol=1e-3, atol=1e-3)
+
+
+EIGHT_DEVICES = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
+# What is run on one device here, and on eight in a process of its own.
+ALL = """
+import jax, jax.numpy as jnp, numpy as np, jaxota as jo
+from jaxota import _devices, _eigen
+
+KEY = jax.random.key(0)
+TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)
+RULE = jo.cobaaf(1e-2, 2, 2)
+
+def everything():
+    found = {}
+    channel = jo.Channel(snr_db=5.0)
+    run = jo.simulate(KEY, RULE, channel, TASK, 3, 11, calibration_trials=5)
+    found |= {"simulate.model": run.model, "simulate.gap": run.gap}
+    swept = channel.replace(snr_db=[0.0, 5.0, 9.0])
+    swept = jo.sweep(KEY, RULE, swept, TASK, 3, 3, calibration_trials=5)
+    found |= {"sweep.model": swept.model, "sweep.gap": swept.gap}
+    plan = jo.calibrate(KEY, RULE, TASK, 3, 11)
+    found |= {f"plan.{name}": value for name, value in vars(plan).items() if np.size(value)}
+    study = jo.Study({"COBAAF": RULE}, channel, TASK, 3, 5, jo.grid(snr_db=[0.0, 5.0, 9.0]), KEY,
+                     calibration_trials=5)
+    data = study.run()
+    found |= {"study.model": data.model.values, "study.gap": data.gap.values}
+    return {name: np.asarray(value) for name, value in found.items()}
+"""
+EIGHT = """
+import sys, json
+exec(open(sys.argv[1]).read())
+assert jax.local_device_count() == 8
+np.savez(sys.argv[2], **everything())
+
+# Someone's own program says itself where it runs: nothing in it is dealt out.
+def last(snr_db):
+    channel = jo.Channel(snr_db=snr_db)
+    return jo.simulate(KEY, RULE, channel, TASK, 3, 8, calibration_trials=5).gap[:, -1]
+
+words = str(jax.make_jaxpr(last)(5.0))
+own = jax.jit(jax.vmap(last))(jnp.array([0.0, 5.0]))
+ours = str(jax.make_jaxpr(lambda t: _devices.on_devices(
+    lambda v, t: t, _devices.spread(8), [], (), t))(jnp.arange(8)))
+
+print(json.dumps({"own": own.tolist(), "dealt out": "shard_map" in words,
+                  "ours": "shard_map" in ours}))
+"""
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """What eight virtual devices found, and what their process said."""
+    folder = tmp_path_factory.mktemp("devices")
+    (folder / "all.py").write_text(ALL)
+    command = [sys.executable, "-c", EIGHT, str(folder / "all.py"), str(folder / "found.npz")]
+    run = subprocess.run(
+        command,
+        env=os.environ | {"XLA_FLAGS": EIGHT_DEVICES},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    with np.load(folder / "found.npz") as found:
+        return dict(found), json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_eight_devices_find_what_one_finds(eight):
+    """11 trials, 3 settings of 3 or 5 trials, 5 and 11 calibrations: nothing divides by eight."""
+    found, _ = eight
+    assert jax.local_device_count() == 1
+    space = {}
+    exec(ALL, space)
+    expected = space["everything"]()
+    assert found.keys() == expected.keys() and found["simulate.gap"].shape == (11, 3)
+    for name, values in expected.items():
+        assert found[name].shape == values.shape, name
+        scale = 1e-5 * np.abs(values).max()
+        np.testing.assert_allclose(found[name], values, rtol=1e-3, atol=scale, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_users_own_program_is_not_dealt_out(eight):
+    found, told = eight
+    assert told["ours"] and not told["dealt out"]
+    assert np.shape(told["own"]) == (2, 8)
+    np.testing.assert_allclose(told["own"][1], found["simulate.gap"][:8, -1], rtol=1e-3)
+
+
+def _python(code, **environment):
+    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=kept | environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+@pytest.mark.slow
+def test_decompositions_on_several_devices_end():
+    """Data drawn anew in each trial: with the batches of LAPACK, all devices wait for ever."""
+    code = """
+        import jax, jaxota as jo
+        task = jo.tasks.synthetic_regression(jax.random.key(1), 20, 50, 30, redraw=True)
+        run = jo.simulate(jax.random.key(0), jo.fedavg(1e-3, 1, 2), jo.Channel(), task, 2, 64)
+        print(jax.local_device_count(), run.gap.shape, bool(run.diverged.any()))
+    """
+    assert _python(code, XLA_FLAGS=EIGHT_DEVICES) == "8 (64, 2) False"
+
+
+def test_importing_changes_nothing_for_others():
+    """Neither JAX's settings nor its devices, nor Python's; a study is run without any of it."""
+    code = """
+        import gc, os, signal, sys, warnings
+        import jax
+        def world():
+            return (dict(jax.config.values), dict(os.environ), gc.get_threshold(),
+                    signal.getsignal(signal.SIGINT), list(sys.path), list(warnings.filters))
+        before = world()
+        import jaxota as jo
+        import jaxota.cli, jaxota.experiments.runner, jaxota.experiments.specs
+        for name in dir(jo):
+            getattr(jo, name)
+        after = world()
+        names = "config", "environ", "gc", "signal", "path", "warnings"
+        print([n for n, a, b in zip(names, before, after) if a != b], jax.device_count())
+    """
+    assert _python(code) == "[] 1"
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [({}, 3), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2),
+     ({"JAX_NUM_CPU_DEVICES": "4"}, 4)],
+)  # fmt: skip
+def test_the_command_makes_devices_unless_jax_was_told(environment, count):
+    code = """
+        import jax
+        from jaxota import _devices
+        _devices.virtual(3)
+        print(jax.device_count())
+    """
+    assert _python(code, **environment) == str(count)
+
+
+def test_devices_are_left_alone_once_jax_has_begun():
+    jnp.ones(1)
+    _devices.virtual(5)
+    assert jax.local_device_count() == 1
