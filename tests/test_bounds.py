@@ -19,7 +19,7 @@ from rich.console import Console
 import jaxota as jo
 from jaxota import _arguments, stats, theory
 from jaxota._devices import Spread
-from jaxota.experiments import bounds, figures, rates, theory_plots
+from jaxota.experiments import bounds, bounds_report, figures, rates, rates_report, theory_plots
 from jaxota.studies import driver
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import visit
@@ -52,7 +52,7 @@ def result():
             case,
             Beside(gap, bound, constants, 0.5 * spread[..., 0], spread[..., 0]),
         )
-    return bounds.Bounds(3, TRIALS, found)
+    return bounds_report.Bounds(3, TRIALS, found)
 
 
 def test_violations_are_found_and_said(result):
@@ -85,7 +85,7 @@ def test_nothing_is_said_to_hold_that_was_not_compared(result):
         (never, f"{label}: no R meets the conditions of Theorem 1."),
         (found.replace(gap=gap), f"{label}: 1 of {TRIALS} trials diverged"),
     ):
-        said = bounds.Bounds(0, TRIALS, {label: (case, changed)}).remarks()
+        said = bounds_report.Bounds(0, TRIALS, {label: (case, changed)}).remarks()
         assert any(line.startswith(words) for line in said)
         assert changed is not never or not any("holds" in line for line in said)
 
@@ -136,16 +136,16 @@ def test_conditions_in_words(result):
         (loud, "not met: step size, logarithm 0"),
         (far, "not met: constants of another step size, constants of far fewer rounds"),
     ):
-        assert bounds._conditions(jax.tree.map(lambda x: x[None, None], found), 0, 0).startswith(
-            words
-        )
+        assert bounds_report._conditions(
+            jax.tree.map(lambda x: x[None, None], found), 0, 0
+        ).startswith(words)
 
 
 def test_exponents_are_fitted():
     """A floor of 3·N^−2 with a tenth of noise: slope −2 within twice its interval."""
     values, rng = np.array([2.0, 4.0, 8.0, 16.0]), np.random.default_rng(0)
     samples = 3 * values**-2 * (1 + 0.1 * rng.standard_normal((50, 4)))
-    curve = rates._curves({"x": (samples, values**-1.0)}, values)["x"]
+    curve = rates_report._curves({"x": (samples, values**-1.0)}, values)["x"]
     assert abs(curve.slope + 2) < 2 * curve.half_width and 0 < curve.half_width < 0.04
     each = np.log(samples) @ np.array([-1.5, -0.5, 0.5, 1.5]) / 5 / np.log(2)
     assert curve.slope == pytest.approx(each.mean())
@@ -155,9 +155,11 @@ def test_exponents_are_fitted():
 
 def test_a_floor_below_zero_has_no_exponent():
     values = np.array([2.0, 4.0])
-    curves = rates._curves({"x": (np.array([[1.0, -1.0], [2.0, 0.5]]), values**-1.0)}, values)
+    curves = rates_report._curves(
+        {"x": (np.array([[1.0, -1.0], [2.0, 0.5]]), values**-1.0)}, values
+    )
     assert not curves["x"].fitted
-    result = rates.Rates(0, 2, {"users N": curves})
+    result = rates_report.Rates(0, 2, {"users N": curves})
     assert "there is no exponent" in result.remarks()[0]
     stream = io.StringIO()
     Console(file=stream, width=160).print(result.table())
@@ -185,7 +187,7 @@ def test_rates_are_said_shown_and_written(tmp_path):
     short = theory_plots.RateCurve(
         values[:2], stats.Interval(*(x[:2] for x in (mean, mean, mean)), 5, 5), *(-1, 0.1, -2)
     )
-    result = rates.Rates(7, 5, {"users N": {"A": curve, "B": curve}, "SNR": {"A": short}})
+    result = rates_report.Rates(7, 5, {"users N": {"A": curve, "B": curve}, "SNR": {"A": short}})
     figure = result.figure()
     assert [axes.get_xlabel() for axes in figure.axes] == ["users N", "SNR"]
     assert "-1.00 (theorem -1.50)" in figure.axes[0].get_title()
@@ -237,7 +239,7 @@ def test_bounds_survive_the_way_through_arrays(result, monkeypatch):
     monkeypatch.setattr(bounds, "beside", made_up)
     job = bounds.job(result.seed, TRIALS)
     assert job.space.count == len(bounds.CASES) * bounds.DRAWS
-    again = bounds.Bounds.of(result.seed, TRIALS, _driven(job))
+    again = bounds_report.Bounds.of(result.seed, TRIALS, _driven(job))
     last = bounds.CASES[-1].label
     assert others == [(last, 2)] * len(bounds.OTHER_STEPS) and list(again.least) == [last]
     found = result.found[last][1]
@@ -264,7 +266,7 @@ def test_rates_survive_the_way_through_arrays(monkeypatch):
         return calls[-1]
 
     monkeypatch.setattr(rates, "_floors", made_up)
-    again = rates.Rates.of(3, TRIALS, _driven(rates.job(3, TRIALS)))
+    again = rates_report.Rates.of(3, TRIALS, _driven(rates.job(3, TRIALS)))
     few, some, many, heard = calls
     at = rates.SWEPT_SNR_DB.index(rates.SNR_DB)
     columns = (few, 0), (some, at), (many, 0)
@@ -273,11 +275,11 @@ def test_rates_survive_the_way_through_arrays(monkeypatch):
         for name in few
     }
     panels = {
-        "users N": rates._curves(joined, rates.SWEPT_USERS),
-        "SNR P/σ²": rates._curves(some, 10 ** (np.asarray(rates.SWEPT_SNR_DB) / 10)),
-        "participants S of 16": rates._curves(heard, rates.SWEPT_HEARD),
+        "users N": rates_report._curves(joined, rates.SWEPT_USERS),
+        "SNR P/σ²": rates_report._curves(some, 10 ** (np.asarray(rates.SWEPT_SNR_DB) / 10)),
+        "participants S of 16": rates_report._curves(heard, rates.SWEPT_HEARD),
     }
-    expected = rates.Rates(3, TRIALS, panels)
+    expected = rates_report.Rates(3, TRIALS, panels)
     assert _said(again) == _said(expected) and again.dataset().identical(expected.dataset())
 
 

@@ -76,15 +76,15 @@ def _regression(users: int):
 
 
 def _bounds():
-    from jaxota.experiments import bounds
+    from jaxota.experiments import bounds, bounds_report
 
-    return bounds.job, bounds.Bounds.of
+    return bounds.job, bounds_report.Bounds.of
 
 
 def _rates():
-    from jaxota.experiments import rates
+    from jaxota.experiments import rates, rates_report
 
-    return rates.job, rates.Rates.of
+    return rates.job, rates_report.Rates.of
 
 
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
