@@ -20,6 +20,8 @@ SMALL = Path(__file__).parent / "small_study.py"
 CHUNKS = 40  # of 3 trials, 2 settings × 60 trials
 PATIENCE = 120  # seconds; a process that takes so long hangs
 
+pytestmark = pytest.mark.xdist_group("scale")  # one worker: they share what was swept
+
 
 def environment(devices=1, trials=3):
     """Of a process with so many devices, whose chunks are of so many trials."""

@@ -28,6 +28,8 @@ from jaxota.studies.store import Store
 STUDY = small.replace(trials=7)  # 2 settings × chunks of 3, 3 and 1 trials
 CHUNKS = 6
 
+pytestmark = pytest.mark.xdist_group("store")  # one worker: they share what was swept
+
 
 @pytest.fixture(autouse=True)
 def chunks_of_three(monkeypatch):
