@@ -39,10 +39,12 @@ def _taken(job):
     return max(job._programs.block(g, math.prod(settings), trials).memory for g in groups)
 
 
+@pytest.mark.parametrize("estimate", [cuts._weight, lambda group: 1], ids=["good", "far too low"])
 @pytest.mark.parametrize("part", [0.7, 0.3])
-def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part):
-    """Whatever the cut; a program says itself what it takes."""
+def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part, estimate, monkeypatch):
+    """Whatever the cut, and whatever was expected: a program says itself what it takes."""
     data, taken = whole
+    monkeypatch.setattr(cuts, "_weight", estimate)
     budget = int(part * taken)
     job = StudyJob(STUDY, memory=budget)
     assert job.space.count > 2 and _taken(job) <= budget
@@ -54,7 +56,7 @@ def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part):
     np.testing.assert_allclose(pieces.gap, data.gap, rtol=1e-3)
 
 
-def test_short_blocks_are_no_other_program(whole, monkeypatch):
+def test_short_blocks_are_no_other_program(whole):
     """5 settings in blocks of 2, 12 trials in blocks of 5: what is short is filled up."""
     data, _ = whole
     job = StudyJob(STUDY)
@@ -70,7 +72,7 @@ def test_short_blocks_are_no_other_program(whole, monkeypatch):
     assert len(compiled) == job.settings.programs == 2
 
 
-def test_too_little_for_one_trial_is_one_line(monkeypatch):
+def test_too_little_for_one_trial_is_one_line():
     with pytest.raises(jo.InputError) as caught:
         STUDY.run(memory=1000)
     words = str(caught.value)

@@ -103,6 +103,10 @@ def test_a_part_is_set_before_what_is_inside_it():
             fading = groups[place].parts["channel"].fading
             assert isinstance(fading.law, law)
             np.testing.assert_array_equal(fading.csi_error, np.float32([0.0, 0.1]))
+    steps, rules = {"steps": [1, 2]}, {"local": {"slow": jo.SGD(0.1, 9), "fast": jo.SGD(0.5, 9)}}
+    for over, place in ((jo.grid(**steps, **rules), (1, 0)), (jo.grid(**rules, **steps), (0, 1))):
+        local = enter(PLAIN.replace(over=over)).groups[place].parts["algorithms"][0].local
+        assert (local.steps, float(local.step_size)) == pytest.approx((2, 0.1))
 
 
 def test_tasks_of_different_dimensions_are_filled_up():
@@ -162,6 +166,14 @@ def test_settings_share_calibrations(over, times, counted):
     for number in range(job.space.count):
         job.compute(number, lambda *_: None)
     assert counted["calibrate"] == times
+
+
+def test_progress_is_told_of_calibration_and_of_what_comes_after_it():
+    heard = []
+    CALIBRATED.run(report=lambda *told, steps: heard.append(told))
+    assert [told for told, _ in itertools.groupby(heard)] == [
+        ("running", 0, 1), ("calibrating", 0, 4), ("running", 0, 1), ("running", 1, 1)
+    ]  # fmt: skip
 
 
 def test_rules_alike_without_noise_share_a_plan():
