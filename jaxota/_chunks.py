@@ -13,7 +13,9 @@ MEMORY = 2**30  # bytes of working memory that the trials in flight may take
 # What may run between two signs of progress: users of all trials and settings, and products.
 IN_FLIGHT = 4000
 PRODUCTS = 2e10
-# Where that makes more chunks than FEW, they grow, up to so many times.
+# A chunk is a moment's work, in products, but some rows that all devices share, if they are not
+# more than PRODUCTS; where there are more chunks than FEW, they grow, up to so many times.
+MOMENT, ROWS = 4e9, 8
 FEW, LARGEST = 250, 16
 
 
@@ -41,12 +43,22 @@ def trials_between_reports(
 
 def rows_at_once(algorithms: Sequence["Algorithm"], task: Task, rounds: int, rows: int) -> int:
     """How many of so many rows, each a trial of a setting, are a chunk."""
-    short = max(1, _short(algorithms, task, rounds))
+    products = _products(algorithms, task, rounds)
+    short = int(max(1, MOMENT // products, min(ROWS, PRODUCTS // products)))
     return short * min(max(1, rows // short // FEW), LARGEST)
+
+
+def in_flight(task: Task, settings: int, trials: int) -> int:
+    """How many of so many trials run at once on a device: few stay close to the processor."""
+    return min(trials, max(1, IN_FLIGHT // (task.users * settings)))
 
 
 def _short(algorithms: Sequence["Algorithm"], task: Task, rounds: int) -> int:
     """How many trials take no more than a moment."""
+    return int(min(IN_FLIGHT // task.users, PRODUCTS // _products(algorithms, task, rounds)))
+
+
+def _products(algorithms: Sequence["Algorithm"], task: Task, rounds: int) -> int:
+    """Of a trial."""
     samples = sum(algorithm.local.steps * algorithm.local.draws for algorithm in algorithms) or 1
-    products = task.users * samples * task.dim * rounds
-    return int(min(IN_FLIGHT // task.users, PRODUCTS // products))
+    return task.users * samples * task.dim * rounds

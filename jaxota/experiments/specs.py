@@ -103,7 +103,7 @@ def _some(algorithms: dict[str, Any], names: list[str]) -> dict[str, Any]:
 
 def _from_file(path: str, source: str, name: str) -> Study:
     """The study of a name in a user's file."""
-    module = types.ModuleType(Path(path).stem)
+    module = types.ModuleType(f"jaxota_study_{Path(path).stem}")  # none that is there already
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look for it there
     folder = str(Path(path).parent)

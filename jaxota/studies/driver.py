@@ -1,6 +1,7 @@
 """The driver: whatever runs in chunks is run here, kept in memory or in a store."""
 
 import concurrent.futures
+import contextlib
 import functools
 import json
 import os
@@ -96,42 +97,37 @@ def drive(
 ) -> None:
     """Do what is missing: here, or by an `executor`, which runs `work` of each number.
 
-    `report(what, done, of, steps)` hears before each chunk how far it is.
+    `report(what, done, of, steps)` hears how far it is. Here, two threads take turns: while one
+    chunk is put away, the devices compute the next.
     """
+    own: Any
     place, shards = shard
     pending = [number for number in into.missing() if number % shards == place]
     each = job.steps / max(1, job.space.count)
     of = len(pending)
 
     report("running", 0, of, steps=0.0)
-    if executor is not None:
-        if work is None:
-            raise InputError("executor must come with a folder that all processes write to")
+    if executor is None:
+        executor = own = concurrent.futures.ThreadPoolExecutor(2)
+        work = functools.partial(_do, job, into, report)
+    elif work is None:
+        raise InputError("executor must come with a folder that all processes write to")
+    else:
+        own = contextlib.nullcontext()
+    with own:
         for done, _ in enumerate(_submitted(executor, work, pending)):
             report("running", done + 1, of, steps=each * (done + 1))
-        return
-    for done, number in enumerate(pending):
-        far = functools.partial(report, "running", done, of, steps=each * done)
-        far()
-        if into.holds(number):  # by now: another process did it
-            continue
-        hear = functools.partial(_hear, report, far)
+
+
+def _do(job: Job, into: Sink, report: Callable[..., None], number: int) -> None:
+    """A chunk, unless another process did it meanwhile; `report` hears of its calibration."""
+
+    def hear(what: str, done: int = 0, of: int | None = None) -> None:
+        if what != "running":
+            report(what, done, of, steps=0.0)
+
+    if not into.holds(number):
         into.write(number, job.compute(number, hear, into.plans))
-    report("running", of, of, steps=each * of)
-
-
-def _hear(
-    report: Callable[..., None],
-    far: Callable[[], None],
-    what: str,
-    done: int = 0,
-    of: int | None = None,
-) -> None:
-    """What a chunk says: once it is running, how far the whole is."""
-    if what == "running":
-        far()
-    else:
-        report(what, done, of, steps=0.0)
 
 
 def _submitted(executor: Any, work: Callable[[int], Any], numbers: list[int]) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ class StudyJob:
         self._memory = memory
         self._programs = Programs(self.study.random_key)
         self._calibrations = Calibrations(self._programs)
+        self._devices = threading.Lock()  # one chunk has them all
 
     @property
     def name(self) -> str:
@@ -183,11 +185,12 @@ class StudyJob:
         block = math.prod(self.blocks[name] for name in settings.swept_sizes)
         filled = np.pad(rows, (0, block - len(rows)), mode="edge").tolist()
         numbers = trials[0] + np.arange(self.blocks["trial"])
-        each = {r: self._calibrations.plans(group, r, report, plans) for r in set(filled)}
-        report("running")
-        histories = programs.simulate(
-            self._programs, group, np.asarray(filled), numbers, [each[r] for r in filled]
-        )
+        with self._devices:
+            each = {r: self._calibrations.plans(group, r, report, plans) for r in set(filled)}
+            report("running")
+            histories = programs.simulate(
+                self._programs, group, np.asarray(filled), numbers, [each[r] for r in filled]
+            )
         arrays = full.empty(region)
         for place, history in enumerate(histories):
             for name, values in _results(history).items():

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._arguments import Options
-from jaxota._chunks import trials_between_reports
+from jaxota._chunks import in_flight, trials_between_reports
 from jaxota._devices import everywhere, on_devices, spread
 from jaxota.calibration import observe, pool
 from jaxota.history import History
@@ -160,9 +160,9 @@ def _rules(group: Group) -> int:
 
 
 def _sized(group: Group, settings: int, trials: int) -> Options:
-    """Everything in flight at once: memory is bounded by the size of a block."""
     over = spread(trials, settings if 0 in group.axes else 1)
-    return group.options._replace(over=over, chunk=math.ceil(trials / over.trials))
+    mine = math.ceil(settings / over.settings), math.ceil(trials / over.trials)
+    return group.options._replace(over=over, chunk=in_flight(group.parts["task"], *mine))
 
 
 def _with_rows(settings: int, shape: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -196,7 +196,8 @@ def simulate(
     swept = 0 in group.axes
     stacked = jax.tree.map(lambda *x: np.stack(x) if swept else x[0], *each)
     values = [*group.rows(rows), *jax.tree.leaves(stacked)]
-    found = jax.device_get(program(values, programs.key, jnp.asarray(trials, "int32")))
+    found = program(values, programs.key, jnp.asarray(trials, "int32"))
+    found = jax.device_get(jax.block_until_ready(found))
     return found if swept else jax.tree.map(lambda x: x[None], found)
 
 

@@ -30,6 +30,8 @@ def swept(dataset: Any) -> History:
     names = dataset.attrs["axes"]
     sizes = {name: dataset.sizes[name] for name in names}
     found = history(dataset.transpose("algorithm", *names, ...).isel(algorithm=0))
+    if _padded(found.model):  # models of several lengths are no array
+        found = found.replace(model=(), average=())
     flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[len(names) :])), found)
     settings = {}
     for name, labels in dataset.coords.items():
@@ -38,3 +40,9 @@ def swept(dataset: Any) -> History:
             whole = labels.drop_vars(labels.coords).expand_dims(others).transpose(*names)
             settings[str(name)] = whole.values.ravel()
     return flat.replace(settings=settings, grid=tuple(sizes.items()))
+
+
+def _padded(models: np.ndarray) -> bool:
+    """Whether some settings' models end in what is none of theirs: NaN in all trials."""
+    none = np.isnan(models).all(-2)  # [axes…, parameter]
+    return bool((none[..., -1] & ~none[..., 0]).any())

@@ -9,6 +9,7 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that files are there, or are not, says nothing.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -114,10 +115,8 @@ class Store:
             with locked(self.folder):
                 if self.holds(number):
                     return
-                group = zarr.open_group(self.folder / "data.zarr", mode="r+")
                 for name, variable in self.space.variables.items():
-                    array: Any = group[name]
-                    array[self.space.where(variable, region)] = arrays[name]
+                    self._arrays[name][self.space.where(variable, region)] = arrays[name]
                 record = {
                     "chunk": label,
                     "study": self.told["hash"],
@@ -132,6 +131,12 @@ class Store:
                 f"{error.strerror or error}; {kept} of {self.space.count} chunks are kept: make "
                 "room, and go on with --resume"
             ) from None
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, Any]:
+        """The variables, to be written to."""
+        group = zarr.open_group(self.folder / "data.zarr", mode="r+")
+        return {name: group[name] for name in self.space.variables}
 
     def dataset(self) -> Any:
         """What there is; chunks that are missing are NaN, damaged ones are named."""

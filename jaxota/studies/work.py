@@ -1,6 +1,7 @@
 """What the driver runs: a labelled space of results that is filled chunk by chunk."""
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -57,6 +58,9 @@ class Job(Protocol):
         """The chunk of a number; `plans` remembers calibrations."""
 
 
+_devices = threading.Lock()  # one chunk has them all
+
+
 @dataclasses.dataclass
 class Pieces:
     """A job of chunks of its own making, which is always cut the same and never grows.
@@ -89,7 +93,9 @@ class Pieces:
     ) -> dict[str, np.ndarray]:
         """What `make` gives, each in the first corner of its place: the rest stays NaN."""
         arrays = self.space.empty(self.space.region(number))
-        for name, values in self.make(number).items():
+        with _devices:
+            made = self.make(number)
+        for name, values in made.items():
             target = arrays[name][(0,) * len(self.space.blocks)]
             target[tuple(map(slice, np.shape(values)))] = values
         return arrays
