@@ -42,7 +42,7 @@ def swept(dataset: Any) -> History:
     return flat.replace(settings=settings, grid=tuple(sizes.items()))
 
 
-def _padded(models: np.ndarray) -> bool:
+def _padded(models: Any) -> bool:
     """Whether some settings' models end in what is none of theirs: NaN in all trials."""
     none = np.isnan(models).all(-2)  # [axes…, parameter]
     return bool((none[..., -1] & ~none[..., 0]).any())
