@@ -31,7 +31,8 @@ def main(trials: int) -> None:
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         chunks = data.attrs["chunks"]
-    print(f"{len(snrs)} settings × {trials:,} trials × 20 rounds in {chunks} chunks: {seconds:.0f} s")
+    size = f"{len(snrs)} settings × {trials:,} trials × 20 rounds"
+    print(f"{size} in {chunks} chunks: {seconds:.0f} s")
     print(f"peak resident memory {peak:.2f} GB, JAX and all")
     assert (data.trials == trials).all()
     channel = jo.Channel(snr_db=snrs[4])
