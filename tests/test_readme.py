@@ -91,7 +91,7 @@ def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
     lines = [line for line in lines if line.startswith("jaxota ")]
     assert [line.split()[1] for line in lines] == ["sweep", "show", *["sweep"] * 5]
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
     )
     with cluster:
         for line in lines:
