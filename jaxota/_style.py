@@ -1,9 +1,12 @@
 """One look for all pictures."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from jaxota.stats import Interval
 
@@ -22,6 +25,7 @@ STYLE: dict[Any, Any] = {
     "ytick.labelsize": 7,
     "mathtext.fontset": "cm",
 }
+LOGARITHMIC = ("gap", "loss")
 LABELS = {
     "gap": r"optimality gap $F(\hat{\theta}) - F(\theta^{\star})$",
     "loss": r"loss $F(\hat{\theta})$",
@@ -86,3 +90,22 @@ def floor_of(bands: list[Interval]) -> float:
     # A band that barely clears zero must not stretch the axis over empty decades.
     least = max(lows.min(initial=means.min()), means.min() / 10)
     return float(min(least, means.min()) / 1.5)
+
+
+def scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
+    axes.set_ylabel(LABELS.get(metric, metric))
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=floor)
+        low, high = axes.get_ylim()
+        if high < 30 * low:  # so short an axis is read in plain numbers
+            for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+                axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
+
+
+def entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
+    """The title above, the legend below all panels, where it covers no curve."""
+    labelled = row[0].get_legend_handles_labels()
+    columns = 2 if len(row) == 1 else 4
+    figure.legend(*labelled, loc="outside lower center", ncols=columns, handlelength=3.2)
+    figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)

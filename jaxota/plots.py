@@ -1,21 +1,17 @@
 """Curves with confidence bands and maps of who holds what, ready for a two-column paper."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 from jaxtyping import Int
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from jaxota import _style, stats
 from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.types import Numbers
-
-_LOGARITHMIC = ("gap", "loss")
 
 
 def curves(
@@ -45,7 +41,7 @@ def panels(
 
     The other arguments are those of `curves`.
     """
-    log = metric in _LOGARITHMIC if log is None else log
+    log = metric in _style.LOGARITHMIC if log is None else log
     bands = {name: _bands(histories, metric) for name, histories in groups.items()}
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _style.floor_of([band for _, band in every]) if log else -np.inf
@@ -57,8 +53,8 @@ def panels(
                 _style.curve(axes, number, label, rounds, band, floor)
             _style.finish(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
-        _scale(row[0], metric, log, floor)
-        _entitle(figure, row, title)
+        _style.scale(row[0], metric, log, floor)
+        _style.entitle(figure, row, title)
     return figure
 
 
@@ -77,7 +73,7 @@ def finals(
     label: what the values are, below the axis.
     title: above the figure.
     """
-    log = metric in _LOGARITHMIC
+    log = metric in _style.LOGARITHMIC
     bands = {name: _lasts(name, runs, metric) for name, runs in histories.items()}
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
     with matplotlib.rc_context(_style.STYLE):
@@ -86,9 +82,9 @@ def finals(
         for number, (name, band) in enumerate(bands.items()):
             _style.curve(axes, number, name, np.asarray(values), band, floor, every=1)
         _style.finish(axes, label, "")
-        _scale(axes, metric, log, floor)
+        _style.scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
-        _entitle(figure, [axes], title)
+        _style.entitle(figure, [axes], title)
     return figure
 
 
@@ -147,22 +143,3 @@ def _lasts(label: str, histories: list[History], metric: str) -> stats.Interval:
     each = [stats.interval(stats.scores(h, metric, repr(label))[:, -1]) for h in histories]
     mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
     return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))
-
-
-def _scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
-    axes.set_ylabel(_style.LABELS.get(metric, metric))
-    if log:
-        axes.set_yscale("log")
-        axes.set_ylim(bottom=floor)
-        low, high = axes.get_ylim()
-        if high < 30 * low:  # so short an axis is read in plain numbers
-            for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-                axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
-
-
-def _entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
-    """The title above, the legend below all panels, where it covers no curve."""
-    labelled = row[0].get_legend_handles_labels()
-    columns = 2 if len(row) == 1 else 4
-    figure.legend(*labelled, loc="outside lower center", ncols=columns, handlelength=3.2)
-    figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)

@@ -11,7 +11,6 @@ from jaxota import _style
 from jaxota.stats import Interval
 from jaxota.studies.summaries import Summary
 
-LOGARITHMIC = ("gap", "loss")
 NAMES = {
     "snr_db": "SNR (dB)",
     "users": "users $N$",
@@ -60,11 +59,13 @@ def _curves(found: Summary, metric: str, title: str) -> Figure:
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        floor = _floor(axes, bands, metric)
+        log = metric in _style.LOGARITHMIC
+        floor = _style.floor_of(list(bands.values())) if log else -np.inf
         for number, (label, band) in enumerate(bands.items()):
             _style.curve(axes, number, label, rounds, band, floor)
         _style.finish(axes, "communication round $r$", "")
-        _entitle(figure, axes, title)
+        _style.scale(axes, metric, log, floor)
+        _style.entitle(figure, [axes], title)
     return figure
 
 
@@ -83,14 +84,16 @@ def _finals(found: Summary, name: str, metric: str, title: str) -> Figure:
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        floor = _floor(axes, bands, metric)
+        log = metric in _style.LOGARITHMIC
+        floor = _style.floor_of(list(bands.values())) if log else -np.inf
         for number, (label, band) in enumerate(bands.items()):
             _style.curve(axes, number, label, values[order], band, floor, every=1)
         _style.finish(axes, NAMES.get(name, name), "")
         if not numeric:
             axes.set_xticks(values, [str(label) for label in labels], rotation=20, ha="right")
+        _style.scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
-        _entitle(figure, axes, title)
+        _style.entitle(figure, [axes], title)
     return figure
 
 
@@ -104,7 +107,7 @@ def _maps(found: Summary, long: list[str], metric: str, title: str) -> Figure:
     last = last.isel(only).sortby([k for k in (x, y) if last[k].dtype.kind in "if"])
     values = last.transpose("algorithm", y, x, ...).values
     there = values[np.isfinite(values)]
-    log = metric in LOGARITHMIC and there.size and there.min() > 0
+    log = metric in _style.LOGARITHMIC and there.size and there.min() > 0
     norm: Any = LogNorm() if log else matplotlib.colors.Normalize()
     norm.autoscale(there if there.size else np.array([0.0, 1.0]))
     with matplotlib.rc_context(_style.STYLE):
@@ -148,20 +151,3 @@ def _along(last: Summary, place: dict[str, int], order: np.ndarray) -> Interval:
     curves = [np.asarray(x.isel(place).values)[order] for x in (last.mean, last.low, last.high)]
     counts = [int(x.isel(place).sum()) for x in (last.used, last.trials)]
     return Interval(curves[0], curves[1], curves[2], counts[0], counts[1])
-
-
-def _floor(axes: Any, bands: dict[str, Any], metric: str) -> float:
-    """Where the axis ends, which is logarithmic for a gap and a loss."""
-    axes.set_ylabel(_style.LABELS.get(metric, metric))
-    if metric not in LOGARITHMIC:
-        return -np.inf
-    floor = _style.floor_of(list(bands.values()))
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=floor)
-    return floor
-
-
-def _entitle(figure: Figure, axes: Any, title: str) -> None:
-    handles = axes.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2, handlelength=3.2)
-    figure.suptitle(title, fontsize=7)
