@@ -27,7 +27,7 @@ import jaxota as jo
 STUDY = Path(__file__).parent.parent / "tests" / "small_study.py"
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 # One device everywhere, so that all processes run the same programs; 40 chunks of 3 trials.
-ENVIRONMENT = os.environ | {"JAX_NUM_CPU_DEVICES": "1", "IN_FLIGHT": "12"}
+ENVIRONMENT = os.environ | {"JAX_NUM_CPU_DEVICES": "1", "ROWS": "3"}
 
 
 class Cluster:

@@ -112,7 +112,7 @@ def test_numbers_are_those_of_simulate(small):
 @pytest.mark.slow
 def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(_chunks, "IN_FLIGHT", 3 * 20)
+    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
     numbers, compute = [], StudyJob.compute
 
     def counted(job, number, *rest):

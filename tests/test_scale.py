@@ -28,7 +28,7 @@ def environment(devices=1, trials=3):
     flags = os.environ["XLA_FLAGS"]
     if devices:
         flags += f" --xla_force_host_platform_device_count={devices}"
-    return os.environ | {"XLA_FLAGS": flags, "IN_FLIGHT": str(4 * trials)}
+    return os.environ | {"XLA_FLAGS": flags, "ROWS": str(trials)}
 
 
 @contextlib.contextmanager

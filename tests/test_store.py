@@ -33,13 +33,13 @@ pytestmark = pytest.mark.xdist_group("store")  # one worker: they share what was
 
 @pytest.fixture(autouse=True)
 def chunks_of_three(monkeypatch):
-    monkeypatch.setattr(_chunks, "IN_FLIGHT", 12)
+    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
 
 
 @pytest.fixture(scope="module")
 def whole():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_chunks, "IN_FLIGHT", 12)
+        patch.setattr(_chunks, "rows_at_once", lambda *_: 3)
         return STUDY.run()
 
 

@@ -14,7 +14,7 @@ import jaxota as jo
 from jaxota.experiments import report, sweep_plots, sweeps
 from jaxota.studies import driver
 from jaxota.studies.job import StudyJob
-from jaxota.studies.summaries import summary
+from jaxota.studies.summaries import Summary, summary
 
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 STUDY = jo.Study(
@@ -179,6 +179,23 @@ def test_one_axis_is_final_scores_against_it():
     np.testing.assert_array_equal(line.get_xdata(), [-5, 0, 10])
     expected = sweep.data.gap.isel(algorithm=0, evaluation=-1).mean("trial").sortby("snr_db")
     np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-6)
+
+
+def test_every_point_is_inside_the_axes():
+    """Gaps over three decades: the axis is scaled after what it shows."""
+    gaps = np.array([100.0, 1.0, 0.1])
+    for dim in ("snr_db", "evaluation"):
+        shape = [len(gaps) if name == dim else 1 for name in ("algorithm", "snr_db", "evaluation")]
+        data = xarray.DataArray(
+            gaps.reshape(shape),
+            {"algorithm": ["A"], "snr_db": range(shape[1]), "evaluation": range(1, 1 + shape[2])},
+            ("algorithm", "snr_db", "evaluation"),
+        )
+        counts = xarray.full_like(data.isel(evaluation=0), 5)
+        found = Summary(data, 0.9 * data, 1.1 * data, counts, counts)
+        axes = sweep_plots.draw(found, ["snr_db"], "gap", "").axes[0]
+        low, high = axes.get_ylim()
+        assert low < gaps.min() and gaps.max() < high
 
 
 def test_one_axis_of_words_has_its_labels():

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -100,34 +99,31 @@ def drive(
     `report(what, done, of, steps)` hears how far it is. Here, two threads take turns: while one
     chunk is put away, the devices compute the next.
     """
-    own: Any
     place, shards = shard
     pending = [number for number in into.missing() if number % shards == place]
-    each = job.steps / max(1, job.space.count)
-    of = len(pending)
+    each, done = job.steps / max(1, job.space.count), 0
 
-    report("running", 0, of, steps=0.0)
-    if executor is None:
-        executor = own = concurrent.futures.ThreadPoolExecutor(2)
-        work = functools.partial(_do, job, into, report)
-    elif work is None:
-        raise InputError("executor must come with a folder that all processes write to")
-    else:
-        own = contextlib.nullcontext()
-    with own:
-        for done, _ in enumerate(_submitted(executor, work, pending)):
-            report("running", done + 1, of, steps=each * (done + 1))
+    def tell() -> None:
+        report("running", done, len(pending), steps=each * done)
 
+    def do(number: int) -> None:
+        """Here: a chunk, unless another process did it meanwhile."""
 
-def _do(job: Job, into: Sink, report: Callable[..., None], number: int) -> None:
-    """A chunk, unless another process did it meanwhile; `report` hears of its calibration."""
+        def hear(what: str, done: int = 0, of: int | None = None) -> None:
+            tell() if what == "running" else report(what, done, of, steps=0.0)
 
-    def hear(what: str, done: int = 0, of: int | None = None) -> None:
-        if what != "running":
-            report(what, done, of, steps=0.0)
+        if not into.holds(number):
+            into.write(number, job.compute(number, hear, into.plans))
 
-    if not into.holds(number):
-        into.write(number, job.compute(number, hear, into.plans))
+    tell()
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor, work = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2)), do
+        elif work is None:
+            raise InputError("executor must come with a folder that all processes write to")
+        for _ in _submitted(executor, work, pending):
+            done += 1
+            tell()
 
 
 def _submitted(executor: Any, work: Callable[[int], Any], numbers: list[int]) -> Iterator[Any]:
