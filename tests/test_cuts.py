@@ -12,6 +12,8 @@ from jaxota import _chunks
 from jaxota.studies import cuts, programs
 from jaxota.studies.job import StudyJob
 
+pytestmark = pytest.mark.slow  # most of it compiles
+
 STUDY = jo.Study(
     {"constant": jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0)), "COTAF": jo.cotaf(1e-2, 2)},
     jo.Channel(),

@@ -12,6 +12,8 @@ from jaxota.studies import programs, results
 from jaxota.studies.job import StudyJob
 from jaxota.studies.settings import enter
 
+pytestmark = pytest.mark.slow  # most of it compiles
+
 KEY = jax.random.key(0)
 TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)
 COBAAF, CONSTANT = jo.cobaaf(1e-2, 2, 2), jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))

@@ -28,7 +28,10 @@ from jaxota.studies.store import Store
 STUDY = small.replace(trials=7)  # 2 settings × chunks of 3, 3 and 1 trials
 CHUNKS = 6
 
-pytestmark = pytest.mark.xdist_group("store")  # one worker: they share what was swept
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("store"),
+]  # one worker: what was swept is shared
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ from jaxota import stats
 from jaxota.studies import results
 from jaxota.studies.summaries import diverged, metric_of, power_ratio, summary
 
+pytestmark = pytest.mark.slow  # most of it compiles
+
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 # A step size of 1e12 leaves the finite numbers.
 STUDY = jo.Study(
