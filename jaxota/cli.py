@@ -175,7 +175,7 @@ def _sweep(arguments) -> int:
         given["algorithms"] = [name.strip() for name in arguments.algorithms.split(",")]
     spec = specs.of_sweep(arguments.study, **given, keep=arguments.keep)
     scale, limits = _scale(arguments), sweeps.limits(arguments.max_bytes, arguments.max_programs)
-    _begin(on_images=True)
+    _begin("experiment" in spec and specs.known(spec["experiment"]).on_images)
     name = Path(spec["file"]).stem if "file" in spec else arguments.study
     with _working(name, None) as report:
         job = specs.sweep_job(spec, scale.pop("memory"), limits.programs)
@@ -283,7 +283,7 @@ def _writable(folder: Path) -> None:
 
 def _silence_tfds() -> None:
     """Its bars would run through ours."""
-    if "tensorflow_datasets" in sys.modules:
+    with contextlib.suppress(ImportError):
         import tensorflow_datasets
 
         tensorflow_datasets.disable_progress_bar()

@@ -19,7 +19,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import _cache, _chunks, cli
+from jaxota import _cache, _chunks, _devices, cli
 from jaxota.experiments import bounds, experiment, figures, rates, runner
 from jaxota.studies.job import StudyJob
 
@@ -536,3 +536,16 @@ def test_what_cannot_be_shown_is_one_line(folder, words, sweep, capsys, tmp_path
     printed, errors = capsys.readouterr()
     assert printed == "" and words in errors and errors.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == there
+
+
+def test_bars_of_others_do_not_run_through_ours(monkeypatch):
+    """tensorflow-datasets is told before it reads anything, and loaded for images alone."""
+    silenced = []
+    tfds = pytest.importorskip("tensorflow_datasets")
+    monkeypatch.setattr(tfds, "disable_progress_bar", lambda: silenced.append(1))
+    monkeypatch.setattr(_devices, "virtual", lambda: None)
+    monkeypatch.setattr(_cache, "keep_programs", lambda: None)
+    cli._begin(on_images=False)
+    assert not silenced
+    cli._begin(on_images=True)
+    assert silenced
