@@ -27,7 +27,8 @@ def trials_at_once(algorithms: Sequence["Algorithm"], task: Task, settings: int 
 def bytes_per_trial(algorithms: Sequence["Algorithm"], task: Task) -> int:
     """An estimate of what a trial takes while it runs."""
     return 4 * sum(
-        8 * task.users * task.dim + task.floats_per_trial(algorithm.local.draws)
+        task.users * (8 * task.dim + algorithm.local.steps * algorithm.local.draws)
+        + task.floats_per_trial(algorithm.local.draws)
         for algorithm in algorithms
     )
 

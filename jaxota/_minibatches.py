@@ -32,9 +32,12 @@ def words(key: PRNGKeyArray) -> UInt32[Array, "2"]:
 
 
 def indices(
-    words: UInt32[Array, "2"], stream: Int[Array, ""], size: int, count: Int[Array, ""]
-) -> Int[Array, "size"]:
-    """Draws, uniform on [0, count) with replacement, of one `stream` of `words`."""
-    counter = jnp.uint32(stream) * jnp.uint32(size) + jnp.arange(size, dtype=jnp.uint32)
+    words: UInt32[Array, "2"], streams: Int[Array, "*stream"], size: int, count: Int[Array, ""]
+) -> Int[Array, "*stream size"]:
+    """Draws, uniform on [0, count) with replacement, of some `streams` of `words`."""
+    streams = jnp.asarray(streams, jnp.uint32)
+    counter = streams[..., None] * jnp.uint32(size) + jax.lax.broadcasted_iota(
+        jnp.uint32, (*streams.shape, size), streams.ndim
+    )
     word = _mix(_mix(counter + words[0]) ^ words[1])
     return _scale(word, jnp.uint32(count)).astype(jnp.int32)

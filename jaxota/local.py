@@ -16,7 +16,19 @@ from jaxota import _minibatches, _optimizers
 from jaxota.compress import if_heard
 from jaxota.errors import InputError
 from jaxota.problems import Problem
-from jaxota.types import Absent, Maybe, Memory, Scalar, State, Traced, Vector, part, static, traced
+from jaxota.types import (
+    Absent,
+    Maybe,
+    Memory,
+    Scalar,
+    State,
+    Traced,
+    Vector,
+    given,
+    part,
+    static,
+    traced,
+)
 
 if TYPE_CHECKING:
     from jaxota._arguments import Setting
@@ -183,10 +195,28 @@ def minibatch_gradient(
     key: of the round; user and step choose the samples by the number `draw` among its draws.
     draw: the number of this draw: each user and step has its own.
     """
+    samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
+    return _slope(problem, model, user, samples[0] if given(samples) else samples)
+
+
+def minibatches(
+    problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
+) -> Int[Array, "draw batch"] | Absent:
+    """The samples of several draws of one user, `()` if each is its whole local set.
+
+    Drawn before the steps that use them: inside their loop the hash costs more than the gradient.
+    """
     if batch is None:
-        return problem.full_gradient(model, user)
+        return ()
     words = _minibatches.words(key)
-    samples = _minibatches.indices(words, draw, batch, problem.counts[user])
+    return _minibatches.indices(words, draws, batch, problem.counts[user])
+
+
+def _slope(
+    problem: Problem, model: Vector, user: Any, samples: Int[Array, "batch"] | Absent
+) -> Vector:
+    if not given(samples):
+        return problem.full_gradient(model, user)
     return problem.gradient(model, user, samples)
 
 
@@ -200,12 +230,13 @@ def _descend(
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
 
-    def step(carry: tuple[Vector, Memory], k: Int[Array, ""]) -> tuple[Any, None]:
+    def step(carry: tuple[Vector, Memory], samples: Any) -> tuple[Any, None]:
         update, memory = carry
-        draw = user * local.steps + k
-        slope = minibatch_gradient(problem, model + update, user, local.batch, key, draw)
+        slope = _slope(problem, model + update, user, samples)
         direction, memory = local.optimizer.update(slope + correction, memory, model + update)
         return (update - local.step_size * direction, memory), None
 
     carry = jnp.zeros_like(model), local.optimizer.init(model)
-    return jax.lax.scan(step, carry, jnp.arange(local.steps))[0][0]
+    draws = user * local.steps + jnp.arange(local.steps)
+    samples = minibatches(problem, user, local.batch, key, draws)
+    return jax.lax.scan(step, carry, samples, local.steps)[0][0]

@@ -133,7 +133,8 @@ class Quadratic:
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
         """The mean gradient of the `samples` of one user."""
-        rows = self.table[user * self.features.shape[1] + samples]  # [batch, d + 1]
+        chosen = user * self.features.shape[1] + samples
+        rows = self.table.at[chosen].get(mode="promise_in_bounds", wrap_negative_indices=False)
         features, targets = rows[:, :-1], rows[:, -1]
         # Products and sums, not matmuls: these are tiny, and batched over users and trials.
         residual = (features * model[None]).sum(-1) - targets
