@@ -80,6 +80,8 @@ class Quadratic:
     targets: Float[Array, "user sample"]
     counts: Int[Array, "user"]
     table: Float[Array, "user*sample d+1"]  # features and target side by side, for the gather
+    hessians: Float[Array, "user d d"]  # of every f_i
+    slopes: Float[Array, "user d"]  # −∇f_i(0)
     root: Float[Array, "d d"]  # square root of H: gap = ‖root (θ − θ*)‖²
     optimum: Vector  # θ*
     least: Scalar  # F(θ*)
@@ -96,22 +98,24 @@ class Quadratic:
         inside = jnp.arange(samples)[None] < counts[:, None]  # [user, sample]
         features, targets = features * inside[..., None], targets * inside
         share = 1.0 / counts.astype(jnp.float32)
-        grams = share[:, None, None] * _dot("nsd,nse->nde", features, features)
-        values, vectors = _eigen.eigh(grams.mean(0))  # of H, half the Hessian of F
+        hessians = 2.0 * share[:, None, None] * _dot("nsd,nse->nde", features, features)
+        slopes = 2.0 * share[:, None] * _dot("nsd,ns->nd", features, targets)
+        values, vectors = _eigen.eigh(hessians.mean(0) / 2.0)  # of H, half the Hessian of F
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
-        moment = _dot("n,nsd,ns->d", share / users, features, targets)
-        optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, moment)
+        optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, slopes.mean(0) / 2.0)
         residual = _dot("nsd,d->ns", features, optimum) - targets
         return cls(
             features=features,
             targets=targets,
             counts=counts,
             table=jnp.concatenate([features, targets[..., None]], -1).reshape(-1, dim + 1),
+            hessians=hessians,
+            slopes=slopes,
             root=jnp.sqrt(values)[:, None] * vectors.T,
             optimum=optimum,
             least=_dot("n,ns,ns->", share / users, residual, residual),
-            strong_convexity=jnp.maximum(2.0 * _eigen.eigenvalues(grams).min(), 0.0),
+            strong_convexity=jnp.maximum(_eigen.eigenvalues(hessians).min(), 0.0),
         )
 
     @property
@@ -142,9 +146,7 @@ class Quadratic:
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
         """∇f_i over all samples of one user."""
-        features = self.features[user]
-        residual = _dot("sd,d->s", features, model) - self.targets[user]
-        return 2.0 / self.counts[user].astype(jnp.float32) * _dot("s,sd->d", residual, features)
+        return (self.hessians[user] * model[:, None]).sum(0) - self.slopes[user]
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
