@@ -50,6 +50,33 @@ def unspread(*values: Any) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
 
 
+class compiled:
+    """`jax.jit` of a function of `options`, which say over how many devices it runs, and others.
+
+    On CPU a device splits an operation among all cores. Devices that share the cores do better with
+    a core each: their parts would wait for each other.
+    """
+
+    def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
+        alone = {"xla_cpu_multi_thread_eigen": False}
+        self._one = jax.jit(function, static_argnames=static)
+        self._many = jax.jit(function, static_argnames=static, compiler_options=alone)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, options: Any, *arguments: Any, **named: Any) -> Any:
+        return self._of(options)(options, *arguments, **named)
+
+    def lower(self, options: Any, *arguments: Any, **named: Any) -> Any:
+        return self._of(options).lower(options, *arguments, **named)
+
+    def _cache_size(self) -> int:
+        return sum(each._cache_size() for each in (self._one, self._many))
+
+    def _of(self, options: Any) -> Any:
+        many = options.over.devices > 1 and jax.default_backend() == "cpu"
+        return self._many if many else self._one
+
+
 def on_devices(
     function: Callable[..., Any],
     over: Spread,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
-from jaxota._devices import everywhere, together
+from jaxota._devices import compiled, everywhere, together
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
@@ -111,7 +111,7 @@ def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
     )
 
 
-@functools.partial(jax.jit, static_argnames="options")
+@functools.partial(compiled, static=("options",))
 def _program(options: _arguments.Options, **arguments: Any) -> Plan:
     def run(arguments: dict[str, Any]) -> Plan:
         return measure(options, **arguments)

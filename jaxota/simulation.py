@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
-from jaxota._devices import in_chunks, on_devices
+from jaxota._devices import compiled, in_chunks, on_devices
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure
 from jaxota.channel import Channel
@@ -111,7 +111,7 @@ def run_all(
     )
 
 
-@functools.partial(jax.jit, static_argnames="options")
+@functools.partial(compiled, static=("options",))
 def _program(options: _arguments.Options, trials: Int[Array, "trial"], **arguments: Any) -> History:
     names, values = zip(*arguments.items(), strict=True)
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once
-from jaxota._devices import on_devices, spread, unspread
+from jaxota._devices import compiled, on_devices, spread, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -99,7 +99,7 @@ def _product(
     return results.swept(study.run())
 
 
-@functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))
+@functools.partial(compiled, static=("options", "structure", "axes"))
 def _program(
     options: _arguments.Options,
     structure: jax.tree_util.PyTreeDef,

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxota import _arguments, _validate, theory
 from jaxota._chunks import trials_at_once
-from jaxota._devices import on_devices, spread
+from jaxota._devices import compiled, on_devices, spread
 from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.calibration import measure
 from jaxota.channel import Channel
@@ -170,7 +170,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
     return pairs
 
 
-@functools.partial(jax.jit, static_argnames="options")
+@functools.partial(compiled, static=("options",))
 def _program(options, key, trials, algorithms, channels, task):
     """Of each algorithm [draw, setting, …]: mean gap over the last half of the rounds, σ_θ, σ_c."""
     draws, structure = jax.tree.flatten(task)

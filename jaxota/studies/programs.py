@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._arguments import Options
 from jaxota._chunks import in_flight, trials_between_reports
-from jaxota._devices import everywhere, on_devices, spread
+from jaxota._devices import compiled, everywhere, on_devices, spread
 from jaxota.calibration import observe, pool
 from jaxota.history import History
 from jaxota.simulation import run_all
@@ -27,7 +27,7 @@ from jaxota.types import Plan, given
 Plans = tuple[Plan, ...]  # one for each rule of a group
 
 
-@functools.partial(jax.jit, static_argnames=("options", "structure", "axes"))
+@functools.partial(compiled, static=("options", "structure", "axes"))
 def _block(
     options: Options,
     structure: Any,
@@ -46,7 +46,7 @@ def _block(
     return on_devices(mine, options.over, [key, *values], (None, *axes), trials)
 
 
-@functools.partial(jax.jit, static_argnames=("options", "structure", "rules"))
+@functools.partial(compiled, static=("options", "structure", "rules"))
 def _calibration(
     options: Options,
     structure: Any,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
-from jaxota._devices import Spread
+from jaxota._devices import Spread, compiled
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -101,7 +101,7 @@ def _counts(task: Task) -> Int[Array, "user"]:
     return task.problem(0).counts
 
 
-_visit = jax.jit(visit, static_argnames=("options", "samples"))
+_visit = compiled(visit, static=("options", "samples"))
 
 
 @jax.jit

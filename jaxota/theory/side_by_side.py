@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments
 from jaxota._chunks import trials_at_once
-from jaxota._devices import on_devices, spread
+from jaxota._devices import compiled, on_devices, spread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.tasks.least_squares import Regression
@@ -120,7 +120,7 @@ def _applied(theorem: Callable[..., theory.Bound]) -> Callable[..., theory.Bound
     return jax.jit(jax.vmap(jax.vmap(theorem), (0, None, 0)))
 
 
-@functools.partial(jax.jit, static_argnames=("options", "samples"))
+@functools.partial(compiled, static=("options", "samples"))
 def _runs(
     options: _arguments.Options,
     samples: int,
