@@ -13,9 +13,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _minibatches, _optimizers
+from jaxota._canonical import canonical
 from jaxota.compress import if_heard
 from jaxota.errors import InputError
-from jaxota.problems import Problem
+from jaxota.problems import Layout, Problem, Vectors, layout
 from jaxota.types import (
     Absent,
     Maybe,
@@ -92,7 +93,7 @@ class SGD:
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> Work:
         def user(i: Int[Array, ""]) -> Vector:
-            return _descend(self, k_batch, problem, i, state.model, jnp.float32(0.0))
+            return _descend(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
 
         return Work(jax.vmap(user)(jnp.arange(problem.users)))
 
@@ -196,7 +197,7 @@ def minibatch_gradient(
     draw: the number of this draw: each user and step has its own.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
-    return _slope(problem, model, user, samples[0] if given(samples) else samples)
+    return _slope(Vectors(problem), model, user, samples[0] if given(samples) else samples)
 
 
 def minibatches(
@@ -212,12 +213,10 @@ def minibatches(
     return _minibatches.indices(words, draws, batch, problem.counts[user])
 
 
-def _slope(
-    problem: Problem, model: Vector, user: Any, samples: Int[Array, "batch"] | Absent
-) -> Vector:
+def _slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
     if not given(samples):
-        return problem.full_gradient(model, user)
-    return problem.gradient(model, user, samples)
+        return held.full_gradient(model, user)
+    return held.gradient(model, user, samples)
 
 
 def _descend(
@@ -226,17 +225,22 @@ def _descend(
     problem: Problem,
     user: Int[Array, ""],
     model: Vector,
-    correction: Vector | Scalar,
+    correction: Vector,
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
+    # Somebody's optimiser may know coordinates by their place in the vector.
+    plain = canonical(local.optimizer) is canonical(optax.identity())
+    held = layout(problem) if plain else Vectors(problem)
+    origin, correction = held.lay(model), held.lay(correction)
 
-    def step(carry: tuple[Vector, Memory], samples: Any) -> tuple[Any, None]:
+    def step(carry: tuple[Any, Memory], samples: Any) -> tuple[Any, None]:
         update, memory = carry
-        slope = _slope(problem, model + update, user, samples)
-        direction, memory = local.optimizer.update(slope + correction, memory, model + update)
-        return (update - local.step_size * direction, memory), None
+        here = jax.tree.map(jnp.add, origin, update)
+        slope = jax.tree.map(jnp.add, _slope(held, here, user, samples), correction)
+        direction, memory = local.optimizer.update(slope, memory, here)
+        return (jax.tree.map(lambda u, v: u - local.step_size * v, update, direction), memory), None
 
-    carry = jnp.zeros_like(model), local.optimizer.init(model)
     draws = user * local.steps + jnp.arange(local.steps)
     samples = minibatches(problem, user, local.batch, key, draws)
-    return jax.lax.scan(step, carry, samples, local.steps)[0][0]
+    carry = jax.tree.map(jnp.zeros_like, origin), local.optimizer.init(origin)
+    return held.flat(jax.lax.scan(step, carry, samples, local.steps)[0][0])

@@ -1,6 +1,6 @@
 """What a task offers the engine: protocols for tasks of your own, as `jaxota.stages` has them."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Array, Int, PRNGKeyArray
 
@@ -40,6 +40,48 @@ class Problem(Protocol):
 
     def head(self) -> "Problem":
         """The first fifth of every user's samples, for calibration."""
+
+
+class Layout(Protocol):
+    """How users hold a model while they take their steps, where a vector is the slower way.
+
+    A problem that has one offers it as `layout`. Everybody else sees vectors.
+    """
+
+    def lay(self, model: Vector) -> Any:
+        """The model as it is held: any pytree of arrays, linear in the model."""
+
+    def flat(self, held: Any) -> Vector:
+        """The way back."""
+
+    def gradient(self, held: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        """`Problem.gradient` of a model that is held so, itself held so."""
+
+    def full_gradient(self, held: Any, user: Any) -> Any:
+        """`Problem.full_gradient`, likewise."""
+
+
+class Vectors(NamedTuple):
+    """The layout of a problem without one of its own."""
+
+    problem: Problem
+
+    def lay(self, model: Vector) -> Vector:
+        return model
+
+    def flat(self, held: Vector) -> Vector:
+        return held
+
+    def gradient(self, held: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
+        return self.problem.gradient(held, user, samples)
+
+    def full_gradient(self, held: Vector, user: Any) -> Vector:
+        return self.problem.full_gradient(held, user)
+
+
+def layout(problem: Problem) -> Layout:
+    """The problem's own, or vectors."""
+    return getattr(problem, "layout", Vectors(problem))
 
 
 class Task(Protocol):

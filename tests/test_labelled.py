@@ -170,6 +170,17 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
     np.testing.assert_allclose(run.model[0], model, atol=1e-5)
 
 
+def test_an_optimiser_sees_vectors_whatever_the_layout(task):
+    """One that knows coordinates by their place: the biases stand first."""
+    assert any(_functions.turned(task.start))
+    biases = jnp.arange(task.dim) < CLASSES
+    place = optax.stateless(lambda updates, params: jnp.where(biases, updates, 0.0))
+    algorithm = jo.fedavg(0.1, 2, 2, optimizer=place)
+    model = jo.simulate(KEY, algorithm, jo.Channel(), task, 2, 1).model[0]
+    np.testing.assert_array_equal(model[CLASSES:], 0.0)
+    assert jnp.all(model[:CLASSES] != 0.0)
+
+
 def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
     """Six samples at once, two of each user's, the last ones padded: the numbers of one block."""
 

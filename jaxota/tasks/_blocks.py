@@ -17,8 +17,8 @@ def at_once(each: int) -> int:
 
 
 def total(
-    function: Callable[..., Array], size: int, arrays: Any, weights: Float[Array, "sample"]
-) -> Array:
+    function: Callable[..., Any], size: int, arrays: Any, weights: Float[Array, "sample"]
+) -> Any:
     """The sum over blocks of `size` samples of what `function(arrays, weights)` gives for each.
 
     `arrays` is a pytree of [sample, ...]. The last block is filled with its last sample, at a
@@ -35,8 +35,8 @@ def total(
         return jnp.pad(array, padding, mode).reshape(blocks, size, *array.shape[1:])
 
     result, _ = jax.lax.scan(
-        lambda sum_, block: (sum_ + function(*block), None),
-        jnp.zeros_like(jax.eval_shape(function, arrays, weights)),
+        lambda sums, block: (jax.tree.map(jnp.add, sums, function(*block)), None),
+        jax.tree.map(jnp.zeros_like, jax.eval_shape(function, arrays, weights)),
         (jax.tree.map(lambda x: split(x, "edge"), arrays), split(weights, "constant")),
     )
     return result

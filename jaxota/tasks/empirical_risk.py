@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,23 +83,17 @@ class Empirical:
         own = _functions.ravel(self.start(k_own))
         return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
 
+    @property
+    def layout(self) -> "Parameters":
+        return Parameters(self)
+
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
         """The mean gradient of the `samples` of one user."""
-        rows = user * self._size[1] + samples
-        batch = jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), self._rows)
-        return jax.grad(lambda m: self._losses(m, batch).mean())(model)
+        return self.layout.flat(self.layout.gradient(self.layout.lay(model), user, samples))
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
         """∇f_i over all samples of one user."""
-        share = 1.0 / self.counts[user].astype("float32")
-        weights = jnp.where(jnp.arange(self._size[1]) < self.counts[user], share, 0.0)
-
-        def gradient(rows: Any, weights: Float[Array, "sample"]) -> Vector:
-            return jax.grad(lambda m: (weights * self._losses(m, rows)).sum())(model)
-
-        size = max(1, self._block // self.users)  # all users take theirs at once
-        own = jax.tree.map(lambda x: x[user], (self.numbers, self.wholes))
-        return _blocks.total(gradient, size, own, weights)
+        return self.layout.flat(self.layout.full_gradient(self.layout.lay(model), user))
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         """F over the users' own samples as "loss", and what `evaluate` gives."""
@@ -108,11 +102,12 @@ class Empirical:
         weights = jnp.where(inside, share[:, None], 0.0).reshape(-1)
 
         def losses(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
-            return (weights * self._losses(model, rows)).sum()
+            return (weights * self.losses(parameters, rows)).sum()
 
+        parameters = _functions.layout(self.start)[1](model)
         loss = _blocks.total(losses, self._block, self._rows, weights)
         test = (self.test_data,) if self.test_columns else ()
-        others = self.evaluate(_functions.layout(self.start)[1](model), *test)
+        others = self.evaluate(parameters, *test)
         # The largest of logits that are NaN is the first: a diverged model has no accuracy.
         sound = jnp.isfinite(loss)
         named = {k: jnp.where(sound, jnp.float32(v), jnp.nan) for k, v in others.items()}
@@ -134,8 +129,50 @@ class Empirical:
         """Samples that are evaluated at once."""
         return _blocks.at_once(_functions.activations(self.start, self.loss, self.columns))
 
-    def _losses(self, model: Vector, rows: Any) -> Float[Array, "sample"]:
-        return self.loss(_functions.layout(self.start)[1](model), self.columns.tree(*rows))
+    def losses(self, parameters: Any, rows: Any) -> Float[Array, "sample"]:
+        """The loss of each of these rows of both tables."""
+        return self.loss(parameters, self.columns.tree(*rows))
+
+
+class Parameters(NamedTuple):
+    """During a user's steps a model is its parameters, some of them transposed."""
+
+    task: Empirical
+
+    def lay(self, model: Vector) -> Any:
+        return self._turn(_functions.layout(self.task.start)[1](model))
+
+    def flat(self, held: Any) -> Vector:
+        return _functions.ravel(self._turn(held))
+
+    def gradient(self, held: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        chosen = user * self.task._size[1] + samples
+        batch = jax.tree.map(lambda x: _take(x, chosen), self.task._rows)
+        return jax.grad(lambda p: self.task.losses(self._turn(p), batch).mean())(held)
+
+    def full_gradient(self, held: Any, user: Any) -> Any:
+        task = self.task
+        share = 1.0 / task.counts[user].astype("float32")
+        weights = jnp.where(jnp.arange(task._size[1]) < task.counts[user], share, 0.0)
+
+        def gradient(rows: Any, weights: Float[Array, "sample"]) -> Any:
+            return jax.grad(lambda p: (weights * task.losses(self._turn(p), rows)).sum())(held)
+
+        size = max(1, task._block // task.users)  # all users take theirs at once
+        own = jax.tree.map(lambda x: x[user], (task.numbers, task.wholes))
+        return _blocks.total(gradient, size, own, weights)
+
+    def _turn(self, parameters: Any) -> Any:
+        """There, and back again."""
+        leaves, structure = jax.tree.flatten(parameters)
+        turned = _functions.turned(self.task.start)
+        return structure.unflatten(
+            [leaf.T if turn else leaf for leaf, turn in zip(leaves, turned, strict=True)]
+        )
+
+
+def _take(table: Array, rows: Int[Array, "row"]) -> Array:
+    return table.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def empirical(
