@@ -59,8 +59,8 @@ class compiled:
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         alone = {"xla_cpu_multi_thread_eigen": False}
-        self._one = jax.jit(function, static_argnames=static)
-        self._many = jax.jit(function, static_argnames=static, compiler_options=alone)
+        self._one: Any = jax.jit(function, static_argnames=static)
+        self._many: Any = jax.jit(function, static_argnames=static, compiler_options=alone)
         functools.update_wrapper(self, function)
 
     def __call__(self, options: Any, *arguments: Any, **named: Any) -> Any:

@@ -4,6 +4,8 @@ On CPU, JAX runs the rounds of its generator in a loop, which compiles quickly. 
 a simulation, where a few numbers are drawn at a time, that loop costs many times what it draws.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +16,9 @@ _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Independent draws from N(0, 1)."""
+    config: Any = jax.config
     threefry = jax.random.key_impl(key) == "threefry2x32"
-    if not (threefry and jax.config.jax_threefry_partitionable):
+    if not (threefry and config.jax_threefry_partitionable):
         return jax.random.normal(key, shape, "float32")
     count = jax.lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
     first, second = _threefry(jax.random.key_data(key), jnp.zeros_like(count), count)

@@ -166,9 +166,8 @@ class Parameters(NamedTuple):
         """There, and back again."""
         leaves, structure = jax.tree.flatten(parameters)
         turned = _functions.turned(self.task.start)
-        return structure.unflatten(
-            [leaf.T if turn else leaf for leaf, turn in zip(leaves, turned, strict=True)]
-        )
+        pairs = zip(leaves, turned, strict=True)
+        return jax.tree.unflatten(structure, [x.T if turn else x for x, turn in pairs])
 
 
 def _take(table: Array, rows: Int[Array, "row"]) -> Array:
