@@ -1,5 +1,6 @@
 """Classification tasks against plain NumPy in float64, and what they refuse."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -24,9 +25,19 @@ _some_gradient = jax.jit(lambda task, *where: task.problem(0).gradient(*where))
 @pytest.fixture(scope="module")
 def arrays():
     """Features [D_i, 2, 2] and labels [D_i] of three users of unequal size, and a test set."""
+    return _drawn(SHAPE)
+
+
+@pytest.fixture(scope="module")
+def long_arrays():
+    """The same with so many pixels that the kernel is held transposed."""
+    return _drawn((4, 6))
+
+
+def _drawn(shape):
     rng = np.random.default_rng(0)
-    users = [(rng.random((n, *SHAPE)), rng.integers(0, CLASSES, n)) for n in SIZES]
-    return tuple(zip(*users, strict=True)), (rng.random((9, *SHAPE)), rng.integers(0, CLASSES, 9))
+    users = [(rng.random((n, *shape)), rng.integers(0, CLASSES, n)) for n in SIZES]
+    return tuple(zip(*users, strict=True)), (rng.random((9, *shape)), rng.integers(0, CLASSES, 9))
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +156,11 @@ def test_head_is_the_first_fifth(task, model, arrays):
 
 
 @pytest.mark.parametrize("controlled", [False, True])
-def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
+def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
     """FedAvg and SCAFFOLD with full gradients, and their scores, with users of unequal size."""
-    (features, labels), (x_test, y_test) = arrays
+    (features, labels), (x_test, y_test) = long_arrays
+    task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
+    assert any(_functions.turned(task.start))
     rounds, steps, eta = 3, 2, 0.5
     algorithm = (jo.scaffold if controlled else jo.fedavg)(eta, steps)
     run = jo.simulate(KEY, algorithm, jo.Channel(), task, rounds, trials=1)
@@ -170,8 +183,9 @@ def test_runs_agree_with_a_numpy_loop(arrays, task, controlled):
     np.testing.assert_allclose(run.model[0], model, atol=1e-5)
 
 
-def test_an_optimiser_sees_vectors_whatever_the_layout(task):
+def test_an_optimiser_sees_vectors_whatever_the_layout(long_arrays):
     """One that knows coordinates by their place: the biases stand first."""
+    task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
     assert any(_functions.turned(task.start))
     biases = jnp.arange(task.dim) < CLASSES
     place = optax.stateless(lambda updates, params: jnp.where(biases, updates, 0.0))
@@ -280,16 +294,28 @@ def test_the_cnn_is_a_convolution():
 
     x = np.random.default_rng(0).standard_normal((6, 9, 8, 2), np.float32)
     plain = jax.jit(Plain().init)(jax.random.key(1), x)["params"]
-    ours = {
-        f"Dense_{n}": {
-            "kernel": plain[f"Conv_{n}"]["kernel"].reshape(-1, features),
-            "bias": plain[f"Conv_{n}"]["bias"],
+
+    def carried_over(plain):
+        convolutions = {
+            f"Dense_{n}": {
+                "kernel": plain[f"Conv_{n}"]["kernel"].reshape(-1, features),
+                "bias": plain[f"Conv_{n}"]["bias"],
+            }
+            for n, features in enumerate((4, 5))
         }
-        for n, features in enumerate((4, 5))
-    } | {"Dense_2": plain["Dense_0"]}
-    ours = jax.jit(jo.tasks.CNN(CLASSES, (4, 5)).apply)({"params": ours}, x)
-    expected = jax.jit(Plain().apply)({"params": plain}, x)
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+        return convolutions | {"Dense_2": plain["Dense_0"]}
+
+    def with_slope(module, parameters):
+        def height(parameters):
+            logits = module.apply({"params": parameters}, x)
+            return (logits**2).sum(), logits
+
+        return jax.jit(jax.grad(height, has_aux=True))(parameters)
+
+    slope, logits = with_slope(jo.tasks.CNN(CLASSES, (4, 5)), carried_over(plain))
+    expected_slope, expected = with_slope(Plain(), plain)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    chex.assert_trees_all_close(slope, carried_over(expected_slope), rtol=1e-4, atol=1e-4)
     flat = jax.eval_shape(jo.tasks.CNN(CLASSES, (4,)).init, KEY, x[..., 0])  # one channel
     assert flat["params"]["Dense_0"]["kernel"].shape == (9, 4)
 

@@ -36,14 +36,14 @@ def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
 def turned(start: Callable[..., Any]) -> tuple[bool, ...]:
     """Of each parameter, in the order of the vector, whether it is quicker held transposed.
 
-    A dense layer's kernel, by flax's name for it, if it is longer than wide: in the products with
+    A dense layer's kernel, by flax's name for it, if it is long and narrow: in the products with
     it, which are small and many, the long axis is then the one that lies together in memory.
     """
     named, _ = jax.tree.flatten_with_path(_parameters(start))
     return tuple(
         jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
         and leaf.ndim == 2
-        and leaf.shape[0] > leaf.shape[1]
+        and leaf.shape[0] >= 8 * leaf.shape[1]
         for path, leaf in named
     )
 
