@@ -55,23 +55,28 @@ def take_part(
     """What a contender calls: its facts as a line of JSON.
 
     `about` tells versions and the like. A slow contender takes fewer `trials` and `rounds` than the
-    work has; its rate is what counts. Without `minibatches` the gradient is of all samples.
+    work has, and draws no noise; its rate is what counts. Without `minibatches` the gradient is of
+    all samples.
     """
     work, repeats = Work.load(sys.argv[1]), int(sys.argv[2])
-    run = prepare(work)
+    still = run = prepare(work._replace(ratio=0.0))
+    checked, noise = still(work.models[:2], 2, True), None
+    if work.ratio and trials is None:
+        run = prepare(work)
+        both = (np.asarray(each(work.models, 1, True), float) for each in (run, still))
+        noise = ((next(both) - next(both)) ** 2).mean(-1).tolist()  # [trial]
     models, rounds = work.models[:trials], min(rounds or work.rounds, work.rounds)
-    checked = run(work.models[:2], 2, True)
     seconds = []
     for _ in range(1 + repeats):  # the first one warms up
         start = time.perf_counter()
         run(models, rounds, not minibatches)
         seconds.append(time.perf_counter() - start)
-    users = len(work.features)
     facts = {
         "about": {"cores": len(os.sched_getaffinity(0)), **about},
-        "user_steps": len(models) * rounds * users * work.steps,
+        "user_steps": len(models) * rounds * len(work.features) * work.steps,
         "first": seconds[0],
         "seconds": seconds[1:],
         "checked": np.asarray(checked, float).tolist(),
+        "noise": noise,
     }
     print(json.dumps(facts))

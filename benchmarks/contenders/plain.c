@@ -58,7 +58,7 @@ void run(float *models, const float *table, const uint32_t *words, int first, in
                 for (int j = 0; j < WIDTH; j++) own += update[j] * update[j], sum[j] += update[j];
                 energy = own > energy ? own : energy;
             }
-            float deviation = sqrtf(ratio * energy / dim) / users;
+            float deviation = sqrtf(ratio * energy) / users;
             for (int j = 0; j < dim; j++) {
                 model[j] += sum[j] / users;
                 if (ratio > 0) model[j] += deviation * normal(word[0] ^ word[1], j);

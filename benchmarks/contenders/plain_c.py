@@ -43,7 +43,7 @@ def prepare(work: contest.Work) -> contest.Run:
         words = rng.integers(0, 2**32, (trials, rounds, 2), np.uint32)
         ends = np.linspace(0, trials, cores + 1).astype(int).tolist()
         numbers = users, samples, dim, work.steps, work.batch, rounds
-        rates = ctypes.c_float(work.step_size), ctypes.c_float(0.0 if full else work.ratio)
+        rates = ctypes.c_float(work.step_size), ctypes.c_float(work.ratio)
 
         def part(core: int) -> None:
             own = pointer(held), pointer(table), pointer(words), *ends[core : core + 2]
