@@ -62,12 +62,13 @@ CONTESTS = {
         "the same with full gradients, from Gram matrices",
         Contender("jaxota", "ours_full", noisy=True),
         Contender("NumPy, batched by hand", "numpy_gradients", noisy=True),
-        Contender("NumPy, a step as one affine map", "numpy_statistics", noisy=True),
+        Contender("NumPy, a step as one product", "numpy_statistics", noisy=True),
     ),
     "softmax": (
         "fig4's BAAF: softmax regression on MNIST's shapes, 10 users, 5 steps, batch 20, 16 trials",
         OURS,
         Contender("PyTorch, batched by hand", "torch_softmax", "torch", noisy=True),
+        Contender("PyTorch, tuned by hand", "torch_softmax_tuned", "torch", noisy=True),
     ),
     "cnn": (
         "a CNN of 9,098 parameters on MNIST's shapes, 10 users, 5 steps, batch 20, 4 trials",
