@@ -4,12 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import jax
+
 from jaxota.problems import Task
 
 if TYPE_CHECKING:
     from jaxota.algorithms import Algorithm
 
 MEMORY = 2**30  # bytes of working memory that the trials in flight may take
+# On CPU, what their users' steps may hold, so that it stays close to the processor: measured by
+# benchmarks/in_flight.py.
+CACHE = 2**23
 # What may run between two signs of progress: users of all trials and settings, and products.
 IN_FLIGHT = 4000
 PRODUCTS = 2e10
@@ -19,9 +24,22 @@ MOMENT, ROWS = 4e9, 8
 FEW, LARGEST = 250, 16
 
 
-def trials_at_once(algorithms: Sequence["Algorithm"], task: Task, settings: int = 1) -> int:
-    """How many trials of `algorithms` side by side, in so many `settings`, fit into memory."""
-    return max(1, MEMORY // (bytes_per_trial(algorithms, task) * settings))
+def trials_at_once(algorithms: Sequence["Algorithm"], task: Task, copies: int = 1) -> int:
+    """How many trials of `algorithms` side by side are in flight at once, if as many `copies` of
+    each run beside them: settings, and devices."""
+    most = MEMORY // (bytes_per_trial(algorithms, task) * copies)
+    if jax.default_backend() == "cpu":
+        steps = max(_floats_of_steps(algorithm, task) for algorithm in algorithms)
+        most = min(most, CACHE // (4 * steps * copies))
+    return max(1, most)
+
+
+def _floats_of_steps(algorithm: "Algorithm", task: Task) -> int:
+    """What the users of a trial hold in a step: minibatches and what is computed of them, and of
+    models the origin, the difference, the gradient and the direction."""
+    draws = algorithm.local.draws
+    batches = task.floats_per_trial(draws) - task.floats_per_trial(0)
+    return 4 * task.users * task.dim + batches
 
 
 def bytes_per_trial(algorithms: Sequence["Algorithm"], task: Task) -> int:
@@ -47,11 +65,6 @@ def rows_at_once(algorithms: Sequence["Algorithm"], task: Task, rounds: int, row
     products = _products(algorithms, task, rounds)
     short = int(max(1, MOMENT // products, min(ROWS, PRODUCTS // products)))
     return short * min(max(1, rows // short // FEW), LARGEST)
-
-
-def in_flight(task: Task, settings: int, trials: int) -> int:
-    """How many of so many trials run at once on a device: few stay close to the processor."""
-    return min(trials, max(1, IN_FLIGHT // (task.users * settings)))
 
 
 def _short(algorithms: Sequence["Algorithm"], task: Task, rounds: int) -> int:

@@ -126,7 +126,9 @@ def in_chunks(function: Callable[..., Any], trials: Int[Array, "trial"], chunk: 
     count = len(trials)
     if count <= chunk:
         return jax.vmap(function)(trials)
-    pieces = math.ceil(count / chunk)
+    # Of sizes that are nearly as large, the one that leaves least to be padded.
+    padding = {size: -count % size for size in range(chunk, chunk // 2, -1)}
+    pieces = math.ceil(count / min(padding, key=lambda size: padding[size]))
     padded = _padded(trials, pieces).reshape(pieces, -1)
     results = jax.lax.map(jax.vmap(function), padded)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], results)

@@ -209,18 +209,19 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
 
 
 @pytest.mark.slow
-def test_memory_in_flight_is_bounded_by_its_estimate():
+def test_memory_in_flight_is_bounded_by_its_estimate(monkeypatch):
     """What the compiled program of a CNN with full gradients takes, trial by trial."""
     users, rng = 20, np.random.default_rng(0)
     x, y = rng.random((users, 60, 20, 20), np.float32), rng.integers(0, 10, (users, 60))
     task = jo.tasks.classification(jo.tasks.CNN(10, (8,)), (x, y), (x[0], y[0]))
     algorithm = jo.scaffold(0.1, 2, 20)
+    monkeypatch.setattr(_chunks, "CACHE", _chunks.MEMORY)  # both trials at once
     needed = []
     for trials in (1, 3):
         arguments, options = _arguments.experiment(KEY, algorithm, jo.Channel(), task, 2, trials)
         compiled = _program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
-    estimate = _chunks.MEMORY / _chunks.trials_at_once([algorithm], task)
+    estimate = _chunks.bytes_per_trial([algorithm], task)
     per_trial = (needed[1] - needed[0]) / 2
     assert estimate / 20 < per_trial < estimate
 

@@ -11,7 +11,7 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota import _arguments
+from jaxota import _arguments, _chunks
 from jaxota._chunks import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
@@ -122,13 +122,27 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
     assert_equal(chunked, many, task, start[:7])
 
 
-def test_memory_in_flight_is_bounded(task):
+def test_memory_in_flight_is_bounded(task, monkeypatch):
     """The number of trials at once falls with the size of the model and of the batch."""
+    monkeypatch.setattr(_chunks, "CACHE", _chunks.MEMORY)
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
-    assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, settings=10) <= few // 10 + 1
+    assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, copies=10) <= few // 10 + 1
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
+
+
+def test_what_is_in_flight_stays_close_to_the_processor(monkeypatch):
+    """On CPU; an accelerator takes what fits into its memory."""
+    task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
+    algorithm = jo.cotaf(1e-2, 10, 5)
+    held = 4 * 4 * (5 * 11 + 4 * 10)  # bytes of all users' rows, and of four vectors each
+    assert trials_at_once([algorithm], task) == _chunks.CACHE // held
+    assert trials_at_once([algorithm] * 3, task) == _chunks.CACHE // held  # one after the other
+    assert trials_at_once([algorithm], task, copies=7) == _chunks.CACHE // (7 * held)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    found = trials_at_once([algorithm], task)
+    assert found == _chunks.MEMORY // _chunks.bytes_per_trial([algorithm], task)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._arguments import Options
-from jaxota._chunks import in_flight, trials_between_reports
+from jaxota._chunks import trials_at_once, trials_between_reports
 from jaxota._devices import compiled, everywhere, on_devices, spread
 from jaxota.calibration import observe, pool
 from jaxota.history import History
@@ -161,8 +161,9 @@ def _rules(group: Group) -> int:
 
 def _sized(group: Group, settings: int, trials: int) -> Options:
     over = spread(trials, settings if 0 in group.axes else 1)
-    mine = math.ceil(settings / over.settings), math.ceil(trials / over.trials)
-    return group.options._replace(over=over, chunk=in_flight(group.parts["task"], *mine))
+    copies = math.ceil(settings / over.settings) * over.devices
+    chunk = trials_at_once(group.parts["algorithms"], group.parts["task"], copies)
+    return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
 def _with_rows(settings: int, shape: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
