@@ -23,9 +23,9 @@ def prepare(work: contest.Work) -> contest.Run:
     rows = x.view(-1, dim)
     first = (torch.arange(users) * samples)[:, None, None]
 
-    def minibatch(residual):
-        chosen = torch.randint(samples, (*residual.shape[:2], work.batch))
-        weights = residual.gather(2, chosen).view(-1, work.batch)
+    def minibatch(residual, chosen, weights):
+        chosen.random_(0, samples)
+        weights = torch.gather(residual, 2, chosen, out=weights).view(-1, work.batch)
         chosen = chosen.add_(first).view(-1, work.batch)
         summed = torch.nn.functional.embedding_bag(
             chosen, rows, mode="sum", per_sample_weights=weights
@@ -35,14 +35,19 @@ def prepare(work: contest.Work) -> contest.Run:
     @torch.inference_mode()
     def run(models, rounds, full):
         models = torch.tensor(models, dtype=torch.float32)
+        # Room that all steps share: to allocate so much in each costs as much as to compute.
+        residual = x.new_empty(users, len(models), samples)
+        weights = x.new_empty(users, len(models), work.batch)
+        drawn = torch.empty_like(weights, dtype=torch.int64)
         for _ in range(rounds):
             local = models.repeat(users, 1, 1)
             for _ in range(work.steps):
-                residual = torch.baddbmm(offset, local, transposed)  # [user, trial, sample]
+                torch.baddbmm(offset, local, transposed, out=residual)
                 if full:
                     local.baddbmm_(residual, x, alpha=-2 * work.step_size / samples)
                 else:
-                    local.add_(minibatch(residual), alpha=-2 * work.step_size / work.batch)
+                    gradient = minibatch(residual, drawn, weights)
+                    local.add_(gradient, alpha=-2 * work.step_size / work.batch)
             update = local - models
             models = models + update.mean(0)
             if work.ratio:
