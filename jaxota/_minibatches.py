@@ -5,6 +5,8 @@ run and in compile time. Here threefry keys every round of every trial (two word
 finaliser, applied twice, turns (user, step, sample) into an index.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
@@ -31,6 +33,7 @@ def words(key: PRNGKeyArray) -> UInt32[Array, "2"]:
     return jax.random.key_data(key)[:2]
 
 
+@functools.partial(jax.jit, static_argnames="size")  # traced once for all users of a program
 def indices(
     words: UInt32[Array, "2"], streams: Int[Array, "*stream"], size: int, count: Int[Array, ""]
 ) -> Int[Array, "*stream size"]:

@@ -3,11 +3,11 @@
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments
+from jaxota import _arguments, _random
 from jaxota._devices import compiled, everywhere, together
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
@@ -68,7 +68,7 @@ def observe(
     Returns the moments [trial, round, …] of the model block and, if there is one, of the control
     block, in the trials of these numbers [trial].
     """
-    key = jax.random.fold_in(key, _CALIBRATION)
+    key = _random.fold_in(key, np.uint32(_CALIBRATION))
     algorithms = (noise_free(algorithm),)
 
     def reveal(

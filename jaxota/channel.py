@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._normals import normal
+from jaxota import _random
 from jaxota.compress import Side
 from jaxota.errors import InputError
 from jaxota.fading import Link, Still, everyone
@@ -40,7 +40,7 @@ class Gaussian:
 
     def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
         """Independent draws of variance 1."""
-        return normal(key, shape)
+        return _random.normal(key, shape)
 
 
 @part

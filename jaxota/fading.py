@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxota import _random
 from jaxota.errors import InputError
 from jaxota.types import Memory, Numbers, Scalar, Traced, given, part, static, traced
 
@@ -294,4 +295,4 @@ def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
 
 def _circular(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Circular complex Gaussians of variance 1: each of their two parts has variance 1/2."""
-    return jax.random.normal(key, shape, "float32") * jnp.float32(0.5**0.5)
+    return _random.normal(key, shape) * jnp.float32(0.5**0.5)

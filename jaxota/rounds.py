@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from jaxota import _random
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Block, superpose
 from jaxota.compress import Side
@@ -136,7 +137,7 @@ def _exchange(
     ratio = noise / block.power if given(noise) else jnp.float32(0.0)
     answer = algorithm.server.answer(server, reports, ratio, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
-    return Side(jax.random.fold_in(key, 1), reports, answer)
+    return Side(_random.fold_in(key, 1), reports, answer)
 
 
 def _if_anyone(link: Link, after: Any, before: Any) -> Any:
@@ -162,8 +163,7 @@ def one_trial(
     draw it from the task. Returns each algorithm's last state, and `reveal(r, before, info, after)`
     of each of its rounds.
     """
-    # All keys of a trial from one call: threefry is most of what there is to compile.
-    keys = jax.random.split(jax.random.fold_in(key, trial), 3 + 7 * rounds)
+    keys = _random.split(_random.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
     first = model if given(model) else problem.init(k_init)
 

@@ -1,4 +1,4 @@
-"""PyTorch, softmax regression batched by hand over trials and users, its gradient in closed form."""
+"""PyTorch, softmax regression batched by hand, its gradient in closed form."""
 
 import os
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _validate
+from jaxota import _random, _validate
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _functions
@@ -81,7 +81,7 @@ class Empirical:
             return _functions.ravel(self.start(key))
         k_own, k_more = jax.random.split(key)
         own = _functions.ravel(self.start(k_own))
-        return own + self.init_scale * jax.random.normal(k_more, own.shape, "float32")
+        return own + self.init_scale * _random.normal(k_more, own.shape)
 
     @property
     def layout(self) -> "Parameters":

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen, _validate
+from jaxota import _eigen, _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
@@ -59,7 +59,7 @@ class SyntheticRegression:
         return self.users * (self.samples + rows * (self.dim + 1))
 
     def problem(self, trial: Any) -> "Quadratic":
-        key = jax.random.fold_in(self.key, trial) if self.redraw else self.key
+        key = _random.fold_in(self.key, trial) if self.redraw else self.key
         # One draw for a_i, b_i, θ_i and A_i: every call of the generator costs compile time.
         shape = (self.users, 2 + (1 + self.samples) * self.dim)
         draw = jax.random.normal(key, shape, "float32")
@@ -133,7 +133,7 @@ class Quadratic:
         return Quadratic.of(features, targets, -(-self.counts // 5))
 
     def init(self, key: PRNGKeyArray) -> Vector:
-        return jax.random.normal(key, (self.dim,), "float32")
+        return _random.normal(key, (self.dim,))
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
         """The mean gradient of the `samples` of one user."""

@@ -1,0 +1,67 @@
+"""The numbers of `jax.random` to the bit, from straight code.
+
+On CPU, JAX runs the rounds of its generator in a loop. In the rounds of a simulation, where a few
+numbers are drawn at a time, that loop costs many times what it draws, and several of them are most
+of what there is to compile.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PRNGKeyArray, UInt32
+
+_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Independent draws from N(0, 1), `jax.random.normal`."""
+    if not _known(key):
+        return jax.random.normal(key, shape, "float32")
+    first, second = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape))
+    one = jax.lax.bitcast_convert_type(((first ^ second) >> 9) | 0x3F800000, jnp.float32)  # [1, 2)
+    low = np.nextafter(np.float32(-1.0), np.float32(0.0))
+    uniform = jnp.maximum(low, (one - 1.0) * (np.float32(1.0) - low) + low)
+    return np.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
+
+
+def split(key: PRNGKeyArray, count: int) -> Key[Array, "count"]:
+    """So many keys, `jax.random.split`."""
+    if not _known(key):
+        return jax.random.split(key, count)
+    return _wrapped(*_threefry(key, jax.lax.iota(jnp.uint32, count)))
+
+
+def fold_in(key: PRNGKeyArray, number: Any) -> PRNGKeyArray:
+    """The key of this number, `jax.random.fold_in`."""
+    if not _known(key):
+        return jax.random.fold_in(key, number)
+    return _wrapped(*_threefry(key, jnp.asarray(number, jnp.uint32)))
+
+
+def _known(key: PRNGKeyArray) -> bool:
+    """Whether it is JAX's default generator, counting as it does by default."""
+    config: Any = jax.config
+    return jax.random.key_impl(key) == "threefry2x32" and config.jax_threefry_partitionable
+
+
+def _wrapped(first: UInt32[Array, "*shape"], second: UInt32[Array, "*shape"]) -> PRNGKeyArray:
+    return jax.random.wrap_key_data(jnp.stack([first, second], -1), impl="threefry2x32")
+
+
+@jax.jit  # traced once, however often it is used in a program
+def _threefry(
+    key: PRNGKeyArray, count: UInt32[Array, "*shape"]
+) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
+    """Threefry-2x32 with 20 rounds, of the counters (0, count)."""
+    words = jax.random.key_data(key)
+    keys = words[0], words[1], words[0] ^ words[1] ^ jnp.uint32(0x1BD11BDA)
+    x, y = jnp.zeros_like(count) + keys[0], count + keys[1]
+    for i in range(5):
+        for rotation in _ROTATIONS[i % 2]:
+            x = x + y
+            y = ((y << rotation) | (y >> (32 - rotation))) ^ x
+        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + jnp.uint32(i + 1)
+    return x, y
