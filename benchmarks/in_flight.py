@@ -24,7 +24,13 @@ def workloads(name):
 
     if name == "fig1, COTAF":
         task = jo.tasks.synthetic_regression(jax.random.key(0))
-        return jo.cotaf(1e-2, 10, 10, precode=jo.Online()), task, 60, 400, (400, 200, 100, 50, 25, 12)
+        return (
+            jo.cotaf(1e-2, 10, 10, precode=jo.Online()),
+            task,
+            60,
+            400,
+            (400, 200, 100, 50, 25, 12),
+        )
     rng = np.random.default_rng(0)
     samples = 600 if name == "MNIST, softmax" else 100
     x, y = rng.random((10, samples, 28, 28), np.float32), rng.integers(0, 10, (10, samples))

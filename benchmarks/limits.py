@@ -103,7 +103,9 @@ def main() -> None:
     plan = jo.calibrate(key, algorithm, task, ROUNDS, 10)
 
     def alone(part):
-        return lambda: bare(options, part, problem.table, key, jnp.arange(TRIALS)).block_until_ready()
+        return lambda: bare(
+            options, part, problem.table, key, jnp.arange(TRIALS)
+        ).block_until_ready()
 
     runs = {
         "hash": alone(hashing),

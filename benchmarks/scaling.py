@@ -55,9 +55,7 @@ def main():
     question = __doc__.splitlines()[0]
     given = bench.options(question)
     repeats = 3 if given.short else 7
-    found = {
-        axis: json.loads(bench.child(__file__, axis, repeats, devices=CORES)) for axis in AXES
-    }
+    found = {axis: json.loads(bench.child(__file__, axis, repeats, devices=CORES)) for axis in AXES}
     found["devices"] = {
         str(n): json.loads(bench.child(__file__, "devices", repeats, devices=n))["None"]
         for n in range(1, CORES + 1)

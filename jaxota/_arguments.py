@@ -88,9 +88,19 @@ def calibration(
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    over = Spread() if unspread(arguments) else spread(trials)
-    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices)
-    return arguments, Options(rounds, 1, trials, False, chunk, over)
+    asked = Options(rounds, 1, trials, False, chunk=1)
+    if unspread(arguments):
+        chunk = trials_at_once((setting.algorithm,), setting.task)
+        return arguments, asked._replace(chunk=chunk)
+    return arguments, of_calibration(asked, setting.algorithm, setting.task)
+
+
+def of_calibration(options: Options, algorithm: Algorithm, task: Task) -> Options:
+    """The options of the program that measures the plan of an experiment of these `options`."""
+    trials = options.calibration_trials
+    over = spread(trials)
+    chunk = trials_at_once((algorithm,), task, over.devices)
+    return Options(options.rounds, 1, trials, False, chunk, over)
 
 
 def refuse_swept(**parts: Any) -> None:

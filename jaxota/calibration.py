@@ -1,14 +1,16 @@
 """Before the first round: a noise-free run tells precoder and estimator what to expect."""
 
 import functools
+import hashlib
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments, _random
-from jaxota._devices import compiled, everywhere, together
+from jaxota._devices import compiled, everywhere, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
@@ -41,6 +43,42 @@ def calibrate(
     arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
     _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
     return _program(options, **arguments)
+
+
+_plans: dict[Any, Plan] = {}  # the last ones, by what they were measured of
+_REMEMBERED = 32
+
+
+def remembered(
+    options: _arguments.Options,
+    key: PRNGKeyArray,
+    algorithm: Algorithm,
+    task: Task,
+    plan: Plan | Absent,
+) -> Plan | Absent:
+    """`plan` where there is one or none is needed, else one that is measured, or was before.
+
+    A plan knows no channel, and algorithms of one local rule, compressor and server share it. In
+    somebody's own program it is left to be measured there.
+    """
+    if given(plan) or not algorithm.needs or unspread((key, algorithm, task)):
+        return plan
+    rule = noise_free(algorithm)
+    options = _arguments.of_calibration(options, rule, task)
+    arguments = {"key": key, "algorithm": rule, "task": task, "initial": ()}
+    leaves, structure = jax.tree.flatten(arguments)
+    values = hashlib.blake2b()
+    for leaf in leaves:
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        whole = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        values.update(repr((whole.shape, whole.dtype)).encode() + whole.tobytes())
+    name = options, structure, values.digest()
+    if name not in _plans:
+        measured = _program(options, **arguments)
+        if len(_plans) >= _REMEMBERED:
+            del _plans[next(iter(_plans))]
+        _plans[name] = measured
+    return _plans[name]
 
 
 def measure(

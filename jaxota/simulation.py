@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota import _arguments
 from jaxota._devices import compiled, in_chunks, on_devices
 from jaxota.algorithms import Algorithm
-from jaxota.calibration import measure
+from jaxota.calibration import measure, remembered
 from jaxota.channel import Channel
 from jaxota.history import History, check_scores
 from jaxota.problems import Problem, Task
@@ -41,7 +41,8 @@ def simulate(
     task: one of `jo.tasks`.
     rounds: R, communication rounds.
     trials: independent Monte Carlo runs.
-    plan: what calibration would yield; by default it is measured, inside the same program.
+    plan: what calibration would yield; by default it is measured, once for all algorithms that
+        share what `calibrate` runs of them, and remembered.
     initial: [trial, d] models to start from; by default the task draws them, as calibration does:
         to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
     every: the task is scored after rounds every, 2·every, …
@@ -53,6 +54,8 @@ def simulate(
         *experiment, plan, initial, every, calibration_trials, user_power
     )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
+    measured = {name: arguments[name] for name in ("key", "algorithm", "task", "plan")}
+    arguments["plan"] = remembered(options, **measured)
     return _program(options, **arguments)
 
 

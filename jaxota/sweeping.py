@@ -10,6 +10,7 @@ from jaxota import _arguments, _validate
 from jaxota._chunks import trials_at_once
 from jaxota._devices import compiled, on_devices, spread, unspread
 from jaxota.algorithms import Algorithm
+from jaxota.calibration import remembered
 from jaxota.channel import Channel
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -58,6 +59,9 @@ def sweep(
         *experiment, plan, initial, every, calibration_trials, user_power
     )
     parts = {name: arguments.pop(name) for name in _PARTS}
+    if not any(any(_validate.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
+        measured = {name: parts[name] for name in ("algorithm", "task", "plan")}
+        parts["plan"] = remembered(options, arguments["key"], **measured)
     values, structure = jax.tree.flatten(parts)
     extra: dict[str, int] = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary

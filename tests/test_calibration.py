@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
+from jaxota import _arguments, calibration
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 
@@ -61,3 +62,44 @@ def test_calibration_has_random_numbers_of_its_own():
     plan = jo.calibrate(key, algorithm, task, rounds=1, trials=3, initial=start)
     history = jo.simulate(key, algorithm, jo.Channel(), task, 1, 3, initial=start)
     assert np.isclose(np.mean(history.model), plan.average_mean[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatch):
+    """COTAF, BAAF and other SNRs; not another step size, key or other data."""
+    monkeypatch.setattr(calibration, "_plans", {})
+    asked = []
+    program = calibration._program
+    monkeypatch.setattr(
+        calibration, "_program", lambda *a, **k: asked.append(1) or program(*a, **k)
+    )
+
+    def run(make=jo.cotaf, step_size=1e-2, snr_db=10.0, key=0, task=task):
+        experiment = jax.random.key(key), make(step_size, 2, 3), jo.Channel(snr_db), task
+        return jo.simulate(*experiment, rounds=3, trials=2, calibration_trials=4)
+
+    first = run()
+    run(snr_db=0.0), run(jo.baaf)
+    jo.sweep(jax.random.key(0), jo.cotaf(1e-2, 2, 3), jo.Channel([0.0, 5.0]), task, 3, 2,
+             calibration_trials=4)  # fmt: skip
+    assert len(asked) == 1
+    other = task.replace(targets=task.targets + 1.0)
+    run(step_size=2e-2), run(key=1), run(task=other)
+    assert len(asked) == 4
+    plan = jo.calibrate(jax.random.key(0), jo.cotaf(1e-2, 2, 3), task, 3, 4)
+    given = jo.simulate(
+        jax.random.key(0), jo.cotaf(1e-2, 2, 3), jo.Channel(10.0), task, 3, 2, plan=plan
+    )
+    np.testing.assert_array_equal(first.gap, given.gap)
+
+
+def test_few_plans_are_remembered(task, monkeypatch):
+    monkeypatch.setattr(calibration, "_plans", {})
+    monkeypatch.setattr(calibration, "_program", lambda *_, **__: "a plan")
+    monkeypatch.setattr(calibration, "_REMEMBERED", 3)
+    for number in range(5):
+        run = jax.random.key(number), jo.cotaf(1e-2, 2, 3), jo.Channel(), task, 3, 2
+        arguments, options = _arguments.experiment(*run)
+        asked = (arguments[name] for name in ("key", "algorithm", "task", "plan"))
+        assert calibration.remembered(options, *asked) == "a plan"
+    assert len(calibration._plans) == 3
