@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures test check lint clean
+.PHONY: figures test check lint clean bench bench-peers bench-check
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
@@ -35,5 +35,23 @@ lint: .venv/tested-with
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Throughput here: all questions, with pictures; the alternatives, each in an environment of its own;
+# and whether a ratio has fallen by more than 30 %.
+BENCHES := against limits in_flight scaling memory compile_time mnist roofline
+PEERS := torch fedjax drjax pfl flower
+
+bench: .venv/tested-with
+	@for b in $(BENCHES); do $(BIN)/python benchmarks/$$b.py --out benchmarks/results || exit $$?; done
+
+bench-peers: $(PEERS:%=.bench/%/installed)
+
+.bench/%/installed: benchmarks/contenders/requirements/%.txt
+	@test -x .bench/$*/bin/python || $(PYTHON) -m venv .bench/$*
+	.bench/$*/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+bench-check: .venv/tested-with
+	$(BIN)/python benchmarks/check.py
+
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .bench build dist

@@ -12,6 +12,7 @@ noise of COTAF, where it draws one, must have the right power.
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +33,6 @@ class Contender(NamedTuple):
     @property
     def python(self) -> Path | None:
         """The interpreter that can run it, if there is one."""
-        import sys
-
         if self.script == "plain_c" and not shutil.which("cc"):
             return None
         if not self.environment:
@@ -130,10 +129,11 @@ def check(kind: str, contender: Contender, facts: dict[str, Any], work: Work, ou
             raise SystemExit(f"{contender.name}: noise of {ratio.mean():.3f} times its power")
 
 
-def contest(kind: str, short: bool) -> list[dict[str, Any]]:
-    """The facts of each contender that is here, ours first."""
+def contest(kind: str, short: bool, peers: bool = True) -> list[dict[str, Any]]:
+    """The facts of each contender that is here, ours first; `peers` have environments of their
+    own."""
     _, *contenders = CONTESTS[kind]
-    here = [each for each in contenders if each.python]
+    here = [each for each in contenders if each.python and (peers or not each.environment)]
     found: dict[Contender, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "work.npz"
@@ -141,6 +141,7 @@ def contest(kind: str, short: bool) -> list[dict[str, Any]]:
         task.save(str(path))
         for _ in range(1 if short else 3):
             for each in here:
+                bench.going_on(f"{kind}: {each.name}")
                 script = bench.HERE / "contenders" / f"{each.script}.py"
                 repeats = 5 if short else REPEATS
                 facts = json.loads(

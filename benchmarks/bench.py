@@ -85,6 +85,12 @@ def child(*arguments: Any, devices: int | None = None, python: Any = sys.executa
     return done.stdout
 
 
+def going_on(what: str) -> None:
+    """A sign of life, where somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{what} …", end="" if what else "\r\033[K", file=sys.stderr, flush=True)
+
+
 def said(question: str, facts: dict[str, Any], header: Sequence[str], rows: Iterable[Any]) -> None:
     """The machine, and a table."""
     print(question)

@@ -92,10 +92,8 @@ class Options:
         self.over = over
 
 
-def main() -> None:
-    question = __doc__.splitlines()[0]
-    given = bench.options(question)
-    _devices.virtual()
+def runs():
+    """By name, what is timed."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), USERS, SAMPLES, DIM)
     problem, key = task.problem(0), jax.random.key(1)
     task, options = jo.tasks.regression(problem.features, problem.targets), Options(spread(TRIALS))
@@ -107,7 +105,7 @@ def main() -> None:
             options, part, problem.table, key, jnp.arange(TRIALS)
         ).block_until_ready()
 
-    runs = {
+    return {
         "hash": alone(hashing),
         "hash and gather": alone(gathering),
         "arithmetic": alone(arithmetic),
@@ -117,7 +115,13 @@ def main() -> None:
             jo.simulate(key, algorithm, channel, task, ROUNDS, TRIALS, plan=plan)
         ),
     }
-    seconds = bench.medians(runs, 5 if given.short else 11)
+
+
+def main() -> None:
+    question = __doc__.splitlines()[0]
+    given = bench.options(question)
+    _devices.virtual()
+    seconds = bench.medians(runs(), 5 if given.short else 11)
     count = TRIALS * ROUNDS * USERS * STEPS
     each = {name: 1e9 * taken / count for name, taken in seconds.items()}
     table = [(name, f"{ns:.1f}", f"{1e9 / ns:.2e}") for name, ns in each.items()]

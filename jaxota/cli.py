@@ -76,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--resume", action="store_true", help="go on with the store, or give it more"
     )
+    command = commands.add_parser("bench", help="throughput here, beside the alternatives")
+    command.set_defaults(command=_bench)
+    command.add_argument("--out", type=Path, metavar="DIR", help="write JSON and pictures there")
     command = commands.add_parser("show", help="what a sweep left: a table, a picture, a CSV")
     command.set_defaults(command=_show)
     command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
@@ -189,6 +192,25 @@ def _sweep(arguments) -> int:
     with _working(job.name, out) as report, _executor(arguments, spec, out) as elsewhere:
         done = sweeps.run(job, out, arguments.resume, spec, report, **scale, **elsewhere)
     print(done)
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    """The short benchmarks, each a process of its own."""
+    import subprocess
+
+    package = Path(__file__).parent
+    folders = package / "_benchmarks", package.parent / "benchmarks"  # installed; a clone
+    folder = next((each for each in folders if (each / "against.py").exists()), None)
+    if folder is None:
+        raise InputError(
+            f"bench needs the benchmarks of a clone of jaxota, not found: {folders[1]}"
+        )
+    out = ["--out", str(arguments.out)] if arguments.out else []
+    for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
+        command = [sys.executable, str(folder / script), "--short", *options, *out]
+        if subprocess.run(command).returncode:
+            return 1
     return 0
 
 

@@ -1,0 +1,118 @@
+"""The benchmarks ask one question each, compare like with like, and notice what has fallen."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxota import cli
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "bench.py")
+
+
+@pytest.fixture
+def against(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    import against
+
+    return against
+
+
+@pytest.fixture
+def small(against):
+    """fig1's work with few trials."""
+    work = against.work("regression")
+    return work._replace(models=work.models[:30], rounds=2)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_one_question(path):
+    first = path.read_text().splitlines()[0]
+    assert first.startswith('"""') and first.endswith("?"), first
+    assert f"python benchmarks/{path.name}" in path.read_text()
+
+
+HERE = "numpy_batched", "numpy_loop", "numpy_gradients", "numpy_statistics", "plain_c", "ours"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [*HERE, "ours_full"])
+def test_contenders_compute_the_same(against, small, script, tmp_path):
+    if script == "plain_c" and not shutil.which("cc"):
+        pytest.skip("there is no C compiler here")
+    small.save(tmp_path / "work.npz")
+    path = FOLDER / "contenders" / f"{script}.py"
+    facts = json.loads(against.bench.child(path, tmp_path / "work.npz", 1).splitlines()[-1])
+    contender = against.Contender(script, script, noisy=facts["noise"] is not None)
+    assert contender.noisy == (script != "numpy_loop")
+    against.check("regression", contender, facts, small, facts)
+    assert len(facts["seconds"]) == 1 and facts["user_steps"] % (20 * 10) == 0
+
+
+@pytest.mark.parametrize("fault", ["models", "noise"])
+def test_a_contender_that_computes_something_else_is_refused(against, small, fault):
+    models, energy = against.reference(small, 2)[0][:2], against.reference(small, 1)[1]
+    draws = np.random.default_rng(0).chisquare(10, energy.size) / 10
+    noise = small.ratio * energy / 400 * draws
+    right = {"checked": models.tolist(), "noise": noise.tolist()}
+    contender = against.Contender("one", "one", noisy=True)
+    against.check("regression", contender, right, small, right)
+    key = "checked" if fault == "models" else "noise"
+    wrong = right | {key: (1.5 * np.asarray(right[key])).tolist()}
+    with pytest.raises(SystemExit, match=fault):
+        against.check("regression", contender, wrong, small, right)
+
+
+def test_work_survives_a_file(against, tmp_path):
+    for kind in ("regression", "cnn"):
+        work = against.work(kind)
+        work.save(tmp_path / "work.npz")
+        read = type(work).load(tmp_path / "work.npz")
+        for name, value in work._asdict().items():
+            np.testing.assert_array_equal(getattr(read, name), value)
+
+
+def test_the_count_of_a_step_is_the_formula(monkeypatch):
+    """Two products of the batch with d coordinates; a loop's body would be counted once."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import roofline
+
+    for kind, dim in (("regression", 10), ("softmax", 7840)):
+        steps, batch = roofline.STEPS[kind]
+        operations, moved = roofline.step(kind)
+        formula = 4 * batch * dim
+        assert abs(operations - formula) < 0.05 * formula + 4 * dim
+        rest, _ = roofline.round_without_steps(kind)
+        users = roofline.problem(kind).users
+        assert 3 * users * dim < rest < 0.5 * users * steps * operations
+        assert moved == 4 * (batch * roofline.sample_floats(kind) + 4 * roofline.problem(kind).dim)
+
+
+@pytest.mark.parametrize("share, code", [(1.0, 0), (0.75, 0), (0.65, 1)])
+def test_a_ratio_that_has_fallen_fails(monkeypatch, capsys, share, code):
+    monkeypatch.syspath_prepend(FOLDER)
+    import check
+
+    kept = json.loads(check.KEPT.read_text())
+    found = dict.fromkeys(kept, 100.0) | {next(iter(kept)): share * next(iter(kept.values()))}
+    monkeypatch.setattr(check, "ratios", lambda: found)
+    monkeypatch.setattr(sys, "argv", ["check.py"])
+    assert check.main() == code
+    assert ("SLOWER" in capsys.readouterr().out) == bool(code)
+
+
+def test_the_command_runs_the_short_ones(monkeypatch, tmp_path):
+    ran = []
+
+    def run(command):
+        ran.append(command)
+        return type("Done", (), {"returncode": len(ran) - 1})
+
+    monkeypatch.setattr("subprocess.run", run)
+    assert cli.main(["bench", "--out", str(tmp_path)]) == 1  # the second fails
+    assert [Path(command[1]).name for command in ran] == ["against.py", "limits.py"]
+    assert all(Path(command[1]).exists() and "--short" in command for command in ran)
