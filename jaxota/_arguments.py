@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota import _validate, stages
 from jaxota._chunks import trials_at_once
-from jaxota._devices import Spread, spread, unspread
+from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Channel
 from jaxota.errors import InputError
@@ -189,7 +189,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
                     f"plan.{name} must have shape {list(shape)} for rounds={rounds} and "
                     f"users={users}, got {list(value.shape)}"
                 )
-    return plan
+    return gathered(plan)
 
 
 def _refuse_diverged(plan: Plan) -> None:
@@ -214,4 +214,4 @@ def _initial(
         )
     if not isinstance(models, jax.core.Tracer) and not np.isfinite(models).all():
         raise InputError("initial must be finite, got NaN or inf")
-    return models
+    return gathered(models)

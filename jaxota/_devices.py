@@ -50,6 +50,16 @@ def unspread(*values: Any) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
 
 
+def gathered(values: Any) -> Any:
+    """Arrays that a program left on several devices, bound to none: others may run on others."""
+
+    def one(x: Any) -> Any:
+        spread = isinstance(x, jax.Array) and not unspread(x) and len(x.devices()) > 1
+        return jnp.asarray(jax.device_get(x)) if spread else x
+
+    return jax.tree.map(one, values)
+
+
 class compiled:
     """`jax.jit` of a function of `options`, which say over how many devices it runs, and others.
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _arguments, _random
-from jaxota._devices import compiled, everywhere, together, unspread
+from jaxota._devices import compiled, everywhere, gathered, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
 from jaxota.estimate import Identity
@@ -61,7 +61,8 @@ def remembered(
     A plan knows no channel, and algorithms of one local rule, compressor and server share it. In
     somebody's own program it is left to be measured there.
     """
-    if given(plan) or not algorithm.needs or unspread((key, algorithm, task)):
+    # In somebody's program, whatever is made is traced.
+    if given(plan) or not algorithm.needs or unspread(key, algorithm, task, jnp.arange(1)):
         return plan
     rule = noise_free(algorithm)
     options = _arguments.of_calibration(options, rule, task)
@@ -74,7 +75,7 @@ def remembered(
         values.update(repr((whole.shape, whole.dtype)).encode() + whole.tobytes())
     name = options, structure, values.digest()
     if name not in _plans:
-        measured = _program(options, **arguments)
+        measured = gathered(_program(options, **arguments))
         if len(_plans) >= _REMEMBERED:
             del _plans[next(iter(_plans))]
         _plans[name] = measured

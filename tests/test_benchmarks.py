@@ -72,8 +72,9 @@ def test_work_survives_a_file(against, tmp_path):
         work = against.work(kind)
         work.save(tmp_path / "work.npz")
         read = type(work).load(tmp_path / "work.npz")
-        for name, value in work._asdict().items():
-            np.testing.assert_array_equal(getattr(read, name), value)
+        assert read.shapes == work.shapes
+        for mine, other in zip(read[:-1], work[:-1], strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 def test_the_count_of_a_step_is_the_formula(monkeypatch):

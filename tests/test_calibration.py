@@ -93,6 +93,21 @@ def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatc
     np.testing.assert_array_equal(first.gap, given.gap)
 
 
+@pytest.mark.slow
+def test_nothing_of_somebodys_program_is_remembered(task, monkeypatch):
+    """With nothing traced among the arguments, too."""
+    monkeypatch.setattr(calibration, "_plans", {})
+
+    def run():
+        experiment = jax.random.key(0), jo.cotaf(1e-2, 2, 3), jo.Channel(10.0), task
+        return jo.simulate(*experiment, rounds=3, trials=2, calibration_trials=4).gap
+
+    inside = jax.jit(run)()
+    assert not calibration._plans
+    np.testing.assert_allclose(inside, run(), rtol=1e-4)
+    assert len(calibration._plans) == 1
+
+
 def test_few_plans_are_remembered(task, monkeypatch):
     monkeypatch.setattr(calibration, "_plans", {})
     monkeypatch.setattr(calibration, "_program", lambda *_, **__: "a plan")

@@ -90,6 +90,9 @@ def everything():
     found |= {"sweep.model": swept.model, "sweep.gap": swept.gap}
     plan = jo.calibrate(KEY, RULE, TASK, 3, 11)
     found |= {f"plan.{name}": value for name, value in vars(plan).items() if np.size(value)}
+    # What some devices left, others take.
+    again = jo.simulate(KEY, RULE, channel, TASK, 3, 3, plan=plan, initial=run.model[:3])
+    found |= {"again.model": again.model, "again.gap": again.gap}
     study = jo.Study({"COBAAF": RULE}, channel, TASK, 3, 5, jo.grid(snr_db=[0.0, 5.0, 9.0]), KEY,
                      calibration_trials=5)
     data = study.run()
