@@ -77,7 +77,7 @@ def main():
     for name in NAMES:
         for devices in (1, CORES):
             told = bench.child(__file__, name, 3 if given.short else 7, devices=devices)
-            facts = found[f"{name}, {devices} devices"] = json.loads(told)
+            facts = found[f"{name}, {devices} device{'s' * (devices > 1)}"] = json.loads(told)
             for size, rate in facts["rates"].items():
                 mark = "chosen" if int(size) == facts["chosen"] else ""
                 held = int(size) * facts["bytes"] / 2**20

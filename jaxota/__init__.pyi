@@ -37,6 +37,7 @@ from .local import SGD as SGD
 from .local import Controlled as Controlled
 from .local import Work as Work
 from .local import minibatch_gradient as minibatch_gradient
+from .local import minibatches as minibatches
 from .precode import Bounded as Bounded
 from .precode import Constant as Constant
 from .precode import Offline as Offline

@@ -203,9 +203,16 @@ def minibatch_gradient(
 def minibatches(
     problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
 ) -> Int[Array, "draw batch"] | Absent:
-    """The samples of several draws of one user, `()` if each is its whole local set.
+    """The samples [draw, batch] of several draws of one user, for `problem.gradient`.
 
-    Drawn before the steps that use them: inside their loop the hash costs more than the gradient.
+    problem: what the task gives for a trial.
+    user: the number i of the user.
+    batch: how many samples; None for the whole local set, and then there is nothing to draw, `()`.
+    key: of the round.
+    draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
+
+    Draw a round's before its steps, and scan over them: inside the loop of the steps the drawing
+    costs as much as all else.
     """
     if batch is None:
         return ()

@@ -1,5 +1,6 @@
 """What the README shows is run: its Python in order, its commands as they stand."""
 
+import json
 import os
 import re
 import shlex
@@ -104,3 +105,35 @@ def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
         assert data.sizes["trial"] == trials and not data.gap.isnull().any()
     alone = jo.open("mine").gap.isel(trial=slice(20))
     np.testing.assert_allclose(jo.open("clustered").gap, alone, rtol=1e-4)
+
+
+def test_the_throughput_page_runs_as_shown():
+    page = (ROOT / "docs" / "throughput.md").read_text(encoding="utf-8")
+    (block,) = _blocks("python", page)
+    names = {"__name__": "__main__"}
+    exec(compile(block, "throughput.md", "exec"), names)
+    assert names["history"].gap.shape == (20, 20)
+    assert np.isfinite(names["history"].gap).all()
+
+
+def test_numbers_of_throughput_are_those_of_the_benchmarks():
+    """Every row of the page's tables, and of the README's, is in the results that are kept."""
+    folder = ROOT / "benchmarks" / "results"
+    kept = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    rows = set()
+    for kind in ("regression", "full", "softmax", "cnn"):
+        facts = kept["against"][kind]
+        for each in facts:
+            times = facts[0]["rate"] / each["rate"]
+            rows.add((each["name"], f"{each['rate']:.1e}", f"{times:.2g}"))
+    rows |= {(name, f"{ns:.1f}") for name, ns in kept["limits"]["nanoseconds"].items()}
+    for kind in ("regression", "softmax"):
+        for name, value in kept["roofline"][kind].items():
+            if isinstance(value, float) and " " in name:
+                rows.add((f"{kind}, {name}", f"{value:.1e}"))
+    text = README + (ROOT / "docs" / "throughput.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| (.+?) \|$", text.split("## Feature")[0], re.MULTILINE)
+    tables = [tuple(cell.strip() for cell in row.split("|")) for row in shown]
+    numbered = [row for row in tables if re.search(r"^[\d.]+(e[+-]\d+)?$", row[1])]
+    assert len(numbered) > 15
+    assert set(numbered) <= rows, set(numbered) - rows

@@ -55,5 +55,6 @@ if __name__ == "__main__":
         "jax": jax.__version__,
         "threads": f"{jax.local_device_count()} devices",
         "floats": "float32",
+        "matmul precision": "XLA's default",
     }
     contest.take_part(prepare, about)
