@@ -65,6 +65,17 @@ def loop(table, key, model):
     return jax.lax.scan(step, models, draw(_minibatches.words(key)))[0].mean(0)
 
 
+def stepwise(table, key, model):
+    """The same, but each step's samples are drawn in the step."""
+    words, streams = _minibatches.words(key), jnp.arange(USERS) * STEPS
+
+    def step(models, k):
+        samples = _minibatches.indices(words, streams + k, BATCH, jnp.int32(SAMPLES))
+        return descend(models, rows(table, samples)), None
+
+    return jax.lax.scan(step, jnp.tile(model, (USERS, 1)), jnp.arange(STEPS))[0].mean(0)
+
+
 @functools.partial(compiled, static=("options", "part"))
 def bare(options, part, table, key, trials):
     """All rounds of all trials of one part, spread over the devices."""
@@ -108,6 +119,7 @@ def runs():
         "arithmetic": alone(arithmetic),
         "noise": alone(noise),
         "a bare loop of FedAvg": alone(loop),
+        "the same, drawn step by step": alone(stepwise),
         "simulate, COTAF": lambda: jax.block_until_ready(
             jo.simulate(key, algorithm, channel, task, ROUNDS, TRIALS, plan=plan)
         ),

@@ -212,7 +212,7 @@ def minibatches(
     draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
 
     Draw a round's before its steps, and scan over them: inside the loop of the steps the drawing
-    costs as much as all else.
+    costs several times as much.
     """
     if batch is None:
         return ()

@@ -171,3 +171,18 @@ def test_bad_data_are_one_clear_line(features, targets, words):
         jo.tasks.regression(features, targets)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dim", [5, 16, 17, 25])
+def test_full_gradients_of_few_and_of_many_coordinates(dim):
+    """By Hessians, and by samples where these are fewer; users of unequal size."""
+    rng = np.random.default_rng(dim)
+    users = [rng.standard_normal((count, dim)) for count in (12, 7)]
+    targets = [rng.standard_normal(len(user)) for user in users]
+    model = rng.standard_normal(dim)
+    task = jo.tasks.regression(users, targets)
+    for user, (a, b) in enumerate(zip(users, targets, strict=True)):
+        expected = 2 / len(a) * a.T @ (a @ model - b)
+        np.testing.assert_allclose(
+            _full_gradient(task, model.astype(np.float32), user), expected, rtol=1e-4, atol=1e-5
+        )

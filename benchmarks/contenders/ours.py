@@ -41,7 +41,7 @@ def prepare(work: contest.Work) -> contest.Run:
             rounds,
             len(models),
             initial=models,
-            every=rounds,
+            every=1 if module is None else rounds,
             plan=plans.get((rounds, full)),
         )
         return np.asarray(history.model)

@@ -146,7 +146,14 @@ class Quadratic:
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
         """∇f_i over all samples of one user."""
-        return (self.hessians[user] * model[:, None]).sum(0) - self.slopes[user]
+        if self.dim > 2 * self.features.shape[1]:  # the samples are less to multiply
+            residual = _dot("sd,d->s", self.features[user], model) - self.targets[user]
+            share = 2.0 / self.counts[user].astype(jnp.float32)
+            return share * _dot("s,sd->d", residual, self.features[user])
+        hessian = self.hessians[user]
+        few = self.dim <= 16  # products and sums, as above
+        turned = (hessian * model[:, None]).sum(0) if few else _dot("de,e->d", hessian, model)
+        return turned - self.slopes[user]
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
