@@ -255,19 +255,21 @@ def test_bounds_survive_the_way_through_arrays(result, monkeypatch):
 
 def test_rates_survive_the_way_through_arrays(monkeypatch):
     """To the bit; each point of a panel comes from the sweep that it belongs to."""
-    calls, rng = [], np.random.default_rng(0)
+    calls = {}  # by users and whether some are heard: sweeps are asked for in any order
 
     def made_up(seed, trials, users, algorithms, snr_db, heard, rounds):
         assert (seed, trials) == (3, TRIALS)
+        rng = np.random.default_rng([users, bool(heard)])
         shape = rates.DRAWS, len(snr_db)
-        calls.append(
-            {k: (rng.uniform(1, 2, shape), rng.uniform(1, 2, shape[1])) for k in algorithms}
-        )
-        return calls[-1]
+        calls[users, bool(heard)] = {
+            k: (rng.uniform(1, 2, shape), rng.uniform(1, 2, shape[1])) for k in algorithms
+        }
+        return calls[users, bool(heard)]
 
     monkeypatch.setattr(rates, "_floors", made_up)
     again = rates_report.Rates.of(3, TRIALS, _driven(rates.job(3, TRIALS)))
-    few, some, many, heard = calls
+    few, some, many = (calls[users, False] for users in rates.SWEPT_USERS)
+    heard = calls[rates.USERS, True]
     at = rates.SWEPT_SNR_DB.index(rates.SNR_DB)
     columns = (few, 0), (some, at), (many, 0)
     joined = {
