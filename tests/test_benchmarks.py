@@ -77,6 +77,7 @@ def test_work_survives_a_file(against, tmp_path):
             np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.slow
 def test_the_count_of_a_step_is_the_formula(monkeypatch):
     """Two products of the batch with d coordinates; a loop's body would be counted once."""
     monkeypatch.syspath_prepend(FOLDER)

@@ -183,6 +183,7 @@ def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
     np.testing.assert_allclose(run.model[0], model, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_optimiser_sees_vectors_whatever_the_layout(long_arrays):
     """One that knows coordinates by their place: the biases stand first."""
     task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)

@@ -173,6 +173,7 @@ def test_bad_data_are_one_clear_line(features, targets, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [5, 16, 17, 25])
 def test_full_gradients_of_few_and_of_many_coordinates(dim):
     """By Hessians, and by samples where these are fewer; users of unequal size."""

@@ -24,6 +24,7 @@ def _drawn(random, kind):
     return jax.jit(jax.vmap(each))(jnp.arange(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 @pytest.mark.parametrize("partitionable", [True, False])
 def test_they_are_those_of_jax_to_the_bit(kind, partitionable):

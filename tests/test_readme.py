@@ -107,6 +107,7 @@ def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
     np.testing.assert_allclose(jo.open("clustered").gap, alone, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_throughput_page_runs_as_shown():
     page = (ROOT / "docs" / "throughput.md").read_text(encoding="utf-8")
     (block,) = _blocks("python", page)
