@@ -95,8 +95,8 @@ class _Convolution(nn.Module):
 def _product(
     kernel: Float[Array, "k features"], around: Float[Array, "k pixel"]
 ) -> Float[Array, "features pixel"]:
-    """kernelᵀ around. Its own gradient takes the kernel's with the longer factor first: six times
-    faster on CPU, where the product of two wide matrices depends on their order."""
+    """kernelᵀ around. Its own gradient takes the kernel's with the longer factor first: the
+    speed of the product of two wide matrices on CPU depends much on their order."""
     return kernel.T @ around
 
 
