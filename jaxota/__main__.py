@@ -1,7 +1,21 @@
-"""`python -m jaxota` is the command `jaxota`."""
+"""The process `jaxota`, ready for a signal before anything heavy is loaded."""
 
 import sys
 
-from jaxota.cli import main
+from jaxota import _process
 
-sys.exit(main())
+
+def main() -> None:
+    """Run the command, and end the process with its exit code."""
+    _process.heed_signals()
+    _process.mend_streams()
+    from jaxota import cli
+
+    try:
+        sys.exit(cli.main())
+    finally:
+        _process.ending.acquire()  # a signal that is being answered has the last word
+
+
+if __name__ == "__main__":
+    main()

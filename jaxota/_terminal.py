@@ -1,19 +1,20 @@
-"""What a person sees while the command works, and how it is stopped."""
+"""What a person sees while the command works."""
 
 import contextlib
 import importlib
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jaxota import _process
+
 QUIET = 60.0  # seconds between two lines where there is no terminal
 
 
 @contextlib.contextmanager
-def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..., None]]:
+def progress(name: str) -> Iterator[Callable[..., None]]:
     """A bar that is gone when the work is done; in a log, a line now and then."""
     from rich.console import Console
     from rich.progress import (
@@ -35,13 +36,11 @@ def progress(name: str, interrupted: Callable[[], bool]) -> Iterator[Callable[..
     begun: dict[str, float] = {}
     told = time.monotonic()
 
-    with bar:
+    with bar, _process.undoing(bar.stop):  # which brings back the cursor
         task = bar.add_task(name, total=None)
 
         def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
             nonlocal told
-            if interrupted():
-                raise KeyboardInterrupt
             now = time.monotonic()
             if what not in begun:
                 begun[what] = now
@@ -70,27 +69,11 @@ def _load(when: threading.Event) -> None:
             importlib.import_module(name)
 
 
-@contextlib.contextmanager
-def remembering_interruption() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the exception it raises is lost inside a garbage collection."""
-    pressed: list[int] = []
-
-    def note(signum: int, frame: Any) -> None:
-        pressed.append(signum)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def show(caption: str, table: Any, *remarks: str) -> None:
     """A table between its caption and what is to be known of it."""
     from rich.console import Console
 
-    print(caption)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
-    for line in remarks:
-        print(line)
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    with console.capture() as drawn:  # by itself it would answer for a closed pipe
+        console.print(table)
+    print(caption, drawn.get().rstrip("\n"), *remarks, sep="\n")

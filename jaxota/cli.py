@@ -10,26 +10,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxota import _cache, _terminal
+from jaxota import _cache, _files, _process, _surroundings, _terminal
 from jaxota.errors import InputError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0, 2 for bad input, 130 when interrupted.
+    """Run the command; returns its exit code: 0, 2 for bad input, 141 if nobody reads the output.
 
-    Any other exception is a fault of ours, and shows where it happened (exit code 1).
+    Any other exception is a fault of ours, and shows where it happened (exit code 1). That a signal
+    ends the process is for the process to see to.
     """
     try:
-        arguments = _parser().parse_args(argv)
-        _collect_seldom()
-        return arguments.command(arguments)
+        code = _answer(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _process.hush()
     except (InputError, OSError) as error:
-        print(f"jaxota: {error}", file=sys.stderr)
+        with _process.ending:
+            print(f"jaxota: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt as interrupted:
-        kept = str(interrupted) or "nothing was written"
-        print(f"jaxota: interrupted, {kept}", file=sys.stderr)
-        return 130
+
+
+def _answer(argv: list[str] | None) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit:  # --help and --version have been answered
+        return 0
+    _collect_seldom()
+    return arguments.command(arguments)
 
 
 def _collect_seldom() -> None:
@@ -151,8 +160,11 @@ def _run(arguments) -> int:
     scale = _scale(arguments)
     store = arguments.out / f"{name}.parts" if _in_parts(arguments) else None
     _writable(arguments.out)
-    _begin(experiment.on_images)
-    with _working(name, store) as report, _executor(arguments, spec, store) as elsewhere:
+    _surroundings.prepare(experiment.on_images)
+    with (
+        _working(name, arguments.out, store) as report,
+        _executor(arguments, spec, store) as elsewhere,
+    ):
         _terminal.load_ahead(programs.waiting)
         outcome = runner.run(
             experiment, spec["seed"], report, **scale, store=store, spec=spec, **elsewhere
@@ -178,9 +190,9 @@ def _sweep(arguments) -> int:
         given["algorithms"] = [name.strip() for name in arguments.algorithms.split(",")]
     spec = specs.of_sweep(arguments.study, **given, keep=arguments.keep)
     scale, limits = _scale(arguments), sweeps.limits(arguments.max_bytes, arguments.max_programs)
-    _begin("experiment" in spec and specs.known(spec["experiment"]).on_images)
+    _surroundings.prepare("experiment" in spec and specs.known(spec["experiment"]).on_images)
     name = Path(spec["file"]).stem if "file" in spec else arguments.study
-    with _working(name, None) as report:
+    with _working(name, Path()) as report:
         job = specs.sweep_job(spec, scale.pop("memory"), limits.programs)
         out = arguments.out or Path("sweeps") / job.name
         sweeps.refuse_too_much(job, limits, out)
@@ -189,7 +201,7 @@ def _sweep(arguments) -> int:
     if arguments.dry_run:
         print("\n".join(lines))
         return 0
-    with _working(job.name, out) as report, _executor(arguments, spec, out) as elsewhere:
+    with _working(job.name, out, out) as report, _executor(arguments, spec, out) as elsewhere:
         done = sweeps.run(job, out, arguments.resume, spec, report, **scale, **elsewhere)
     print(done)
     return 0
@@ -247,29 +259,20 @@ def _in_parts(arguments) -> bool:
     return arguments.resume or bool(arguments.shard) or bool(arguments.scheduler)
 
 
-def _begin(on_images: bool) -> None:
-    """What must be set before JAX begins."""
-    from jaxota import _devices
-
-    _devices.virtual()
-    _cache.keep_programs()
-    if on_images:
-        _silence_tfds()
-
-
 @contextlib.contextmanager
-def _working(name: str, store: Path | None) -> Iterator[Callable[..., None]]:
-    """Progress and Ctrl-C; an interruption says what is kept, and how to go on."""
-    with (
-        _terminal.remembering_interruption() as interrupted,
-        _terminal.progress(name, interrupted) as report,
-    ):
-        try:
-            yield report
-        except KeyboardInterrupt:
-            if store is None or not (store / "study.json").exists():
-                raise
-            raise KeyboardInterrupt(_how_to_resume(store)) from None
+def _working(name: str, out: Path, store: Path | None = None) -> Iterator[Callable[..., None]]:
+    """Progress; an interruption will say what is kept, and how to go on."""
+
+    def kept() -> str:
+        if store is not None and (store / "study.json").exists():
+            return _how_to_resume(store)
+        if out in {path.parent for path in _files.placed}:
+            return f"when the results had been written to {out}"
+        return "nothing was written"
+
+    _process.kept = kept
+    with _terminal.progress(name) as report:
+        yield report
 
 
 def _how_to_resume(store: Path | None) -> str:
@@ -301,15 +304,3 @@ def _writable(folder: Path) -> None:
         raise InputError(
             f"--out {folder} must be a folder that can be written: {error.strerror}"
         ) from None
-
-
-def _silence_tfds() -> None:
-    """Its bars would run through ours."""
-    with contextlib.suppress(ImportError):
-        import tensorflow_datasets
-
-        tensorflow_datasets.disable_progress_bar()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

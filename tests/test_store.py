@@ -118,12 +118,13 @@ def test_what_a_kill_leaves_is_cleared(out, whole, computed):
     leftovers = [
         out / "data.zarr" / "gap" / "c" / "0" / "1" / "0" / "0.6f1f.partial",
         out / "data.zarr" / "gap" / "zarr.6f1f.partial",
-        out / "commits" / ".1.0.abc.json",
-        out / "plans" / ".0123.abc.npz",
-        out / ".study.abc.json",
+        out / "commits" / ".jaxota-abc" / "1.0.json",
+        out / "plans" / ".jaxota-abc" / "0123.npz",
+        out / ".jaxota-abc" / "study.json",
     ]
     before = listing(out)
     for path in leftovers:
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"half of")
     assert_same_bits(jo.open(out), whole)  # it does not show, either
     assert_same_bits(STUDY.run(out, resume=True), whole)

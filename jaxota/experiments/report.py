@@ -10,6 +10,8 @@ import jax
 import jaxota
 from jaxota import _files
 
+ENDINGS = ("png", "csv", "nc")
+
 
 class Report(Protocol):
     """What a run leaves behind."""
@@ -37,16 +39,20 @@ class Report(Protocol):
         """Everything, as an `xarray.Dataset`."""
 
 
-def write(report: Report, folder, endings: tuple[str, ...] = ("png", "csv", "nc")) -> list[Path]:
+def paths(name: str, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
+    """The files of a report of this name."""
+    return [folder / f"{name}.{ending}" for ending in endings]
+
+
+def write(report: Report, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
     """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
-    paths = [Path(folder) / f"{report.name}.{ending}" for ending in endings]
+    places = paths(report.name, folder, endings)
     writers = {"png": _picture, "csv": _table, "nc": _netcdf}
     made = [writers[ending](report) for ending in endings]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with _files.replacing(*paths) as drafts:
+    with _files.replacing(*places) as drafts:
         for save, draft in zip(made, drafts, strict=True):
             save(draft)
-    return paths
+    return places
 
 
 def _picture(report: Report):

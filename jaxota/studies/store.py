@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from jaxota import _files
+from jaxota import _files, _process
 from jaxota.errors import InputError
 from jaxota.studies import zarr_files
 from jaxota.studies.descriptions import difference, fingerprint
@@ -59,14 +59,15 @@ class Store:
             raise InputError(f"{folder} must be a new or an empty folder: it holds other files")
         new = None if (folder / STUDY).exists() else _told(job, spec)  # before a folder is made
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with locked(folder):
-                if (folder / STUDY).exists():
-                    return cls._resumed(folder, job, spec)
-                told = new or _told(job, spec)
-                zarr_files.create(folder, job.space)
-                _write_json(folder / STUDY, told)
-                return cls(folder, told)
+            with _process.placing:
+                folder.mkdir(parents=True, exist_ok=True)
+                with locked(folder):
+                    if (folder / STUDY).exists():
+                        return cls._resumed(folder, job, spec)
+                    told = new or _told(job, spec)
+                    zarr_files.create(folder, job.space)
+                    _write_json(folder / STUDY, told)
+                    return cls(folder, told)
         except OSError as error:
             raise InputError(f"{folder} must be a folder that can be written: {error}") from None
 
@@ -112,7 +113,7 @@ class Store:
         """Keep a chunk, unless another process was faster."""
         region, label = self.space.region(number), self.space.label(number)
         try:
-            with locked(self.folder):
+            with locked(self.folder), _process.placing:
                 if self.holds(number):
                     return
                 for name, variable in self.space.variables.items():
@@ -208,8 +209,7 @@ class Store:
     def _clear(self) -> None:
         """Remove what killed processes left: nobody writes now."""
         for place in (self.folder / "commits", self.folder / "plans", self.folder):
-            for path in (*place.glob(".*.json"), *place.glob(".*.npz")):
-                path.unlink()
+            _files.clear(place)
         for path in self.folder.rglob("*.partial"):
             path.unlink()
 
@@ -233,7 +233,7 @@ def _holds_others(folder: Path) -> bool:
     """Whether a folder has files that were not left by a store that was being made."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     ours = {".lock", "commits", "data.zarr"} if ".lock" in names else set()
-    others = {name for name in names - ours if not name.startswith(".study.")}
+    others = {name for name in names - ours if not name.startswith(_files.DRAFTS)}
     return bool(others) or any(folder.glob("commits/*.json"))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxota._validate import first_line
 from jaxota.errors import InputError
 
 Contents = list[tuple[str, bytes]]  # files by their names
@@ -89,8 +90,13 @@ def _packed(folder: Path, dataset: str, wanted: Iterable[str]) -> dict[str, byte
                 name: tape.extractfile(f"cifar-10-batches-bin/{name}") for name in wanted
             }
             return {name: member.read() for name, member in members.items()}
-    except (KeyError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise InputError(f"data_dir: {folder / archive} is damaged ({error})") from None
+    except KeyError as error:
+        raise InputError(f"data_dir: {folder / archive} lacks a file ({error.args[0]})") from None
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise InputError(
+            f"data_dir: {folder / archive} is damaged ({first_line(error).rstrip(':')}): fetch it "
+            "again"
+        ) from None
 
 
 def _unzipped(name: str, content: bytes) -> bytes:

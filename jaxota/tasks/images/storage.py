@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from jaxtyping import Float, Int, UInt8
 
-from jaxota import _validate
+from jaxota import _cache, _files, _validate
 from jaxota.errors import InputError
 from jaxota.tasks.images import published
 
@@ -60,7 +59,7 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
-    folder, cache = _folder(data_dir), _cache()
+    folder, cache = _folder(data_dir), _cache.folder() / "datasets"
     home = cache / "-".join(filter(None, (dataset, config, "published")))
     place, files = _prepared(folder, dataset, config), dict[str, bytes]()
     if place is None:
@@ -97,11 +96,6 @@ def _folder(data_dir: Any) -> Path:
     return folder
 
 
-def _cache() -> Path:
-    place = os.environ.get("JAXOTA_CACHE") or "off"
-    return Path(platformdirs.user_cache_dir("jaxota") if place == "off" else place) / "datasets"
-
-
 def _prepared(folder: Path, dataset: str, config: str) -> Path | None:
     """The newest version that tfds prepared in the folder."""
     versions = (folder / dataset / config).glob("*.*.*/dataset_info.json")
@@ -130,10 +124,8 @@ def _refuse_others(tfds: Any, folder: Path, dataset: str, files: dict[str, bytes
 
 def _prepare(tfds: Any, place: Path, dataset: str, config: str, splits: dict[str, Any]) -> Path:
     """Let tfds write the published arrays to `place`, whole or not at all."""
-    with _unwritable(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    try:
+    with _unwritable(place.parent), _files.drafting(place.parent) as folder:
+        draft = folder / place.name
         builder = _builder(tfds, dataset, splits)(
             data_dir=draft, config=config or None, file_format="array_record"
         )
@@ -144,15 +136,10 @@ def _prepare(tfds: Any, place: Path, dataset: str, config: str, splits: dict[str
                     f"data_dir: labels of {dataset} must lie in 0 … {classes - 1}, "
                     f"got {labels.max()}"
                 )
-        with _unwritable(place.parent), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()):
             builder.download_and_prepare()  # it tells of a folder that will not last
-        umask = os.umask(0)
-        os.umask(umask)
-        draft.chmod(0o777 & ~umask)
         with contextlib.suppress(OSError):  # another process was faster
             draft.rename(place)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     found = _prepared(place, dataset, config)
     if found is None:
         raise InputError(f"{place} could not be replaced: remove it, or move it with JAXOTA_CACHE")
@@ -165,9 +152,18 @@ def _unwritable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"{folder} must be a folder that can be written ({error.strerror}): name another with "
-            "JAXOTA_CACHE"
+            f"{folder} must be a folder that can be written ({_reason(error)}): name another with "
+            f"{_cache.CACHE}"
         ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said; tfds hides it behind words of its own."""
+    causes = [error]
+    while causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(causes[-1].__cause__ or causes[-1].__context__)
+    said = [each.strerror for each in causes if isinstance(each, OSError) and each.strerror]
+    return said[-1] if said else _validate.first_line(error)
 
 
 def _builder(tfds: Any, dataset: str, splits: dict[str, Any]) -> Any:
