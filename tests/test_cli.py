@@ -7,7 +7,6 @@ import functools
 import io
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -314,42 +313,6 @@ def test_a_full_disk_leaves_nothing_behind(small, capsys, monkeypatch):
     assert small() == 2
     assert "No space left on device" in capsys.readouterr().err
     assert not small.out.exists()
-
-
-@pytest.mark.slow
-def test_compiled_programs_are_kept_where_asked(tmp_path):
-    """A second run reads what the first one compiled, and neither has anything to complain of."""
-    environment = os.environ | {"JAXOTA_CACHE": str(tmp_path / "cache")}
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-
-    def files_after_a_run():
-        run = subprocess.run(
-            [sys.executable, "-m", "jaxota", *SMALL, "--out", str(tmp_path / "out")],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert run.stderr == ""
-        return set((tmp_path / "cache").rglob("*-cache"))
-
-    kept = files_after_a_run()
-    assert kept and files_after_a_run() == kept
-
-
-@pytest.mark.parametrize("place", ["off", "here", None])
-def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path):
-    changed = {}
-    monkeypatch.setattr(jax.config, "update", changed.__setitem__)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if place is None:
-        monkeypatch.delenv("JAXOTA_CACHE", raising=False)
-    else:
-        monkeypatch.setenv("JAXOTA_CACHE", place)
-    _cache.keep_programs()
-    folder = changed.get("jax_compilation_cache_dir", "")
-    expected = {"off": "", "here": "here/", None: str(tmp_path / "jaxota")}[place]
-    assert folder.startswith(expected) and bool(folder) == (place != "off")
 
 
 MY_STUDY = """

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from processes import process
 
 from jaxota import _files
 
@@ -31,3 +32,66 @@ def test_failure_leaves_everything_as_it_was(tmp_path, error):
         raise error
     assert old.read_text() == "old"
     assert os.listdir(tmp_path) == ["old.txt"]
+
+
+def test_folders_that_were_made_for_files_go_with_them(tmp_path):
+    with pytest.raises(ValueError), _files.replacing(tmp_path / "a" / "b" / "new.txt"):
+        raise ValueError
+    assert os.listdir(tmp_path) == []
+    with _files.replacing(tmp_path / "a" / "b" / "new.txt") as (draft,):
+        draft.write_text("fresh")
+    assert (tmp_path / "a" / "b" / "new.txt").read_text() == "fresh"
+
+
+def test_all_or_none_whatever_stands_in_the_way(tmp_path, monkeypatch):
+    """A folder is seen before anything is written; else what was replaced comes back."""
+    names = "old", "new", "last"
+    paths = [tmp_path / name for name in names]
+    paths[0].write_text("old")
+    paths[2].mkdir()
+    with pytest.raises(IsADirectoryError, match="last is a folder"), _files.replacing(*paths):
+        pytest.fail("it was begun")
+    paths[2].rmdir()
+    real = os.replace
+
+    def refusing(source, target):
+        if target == paths[2]:
+            raise PermissionError(1, "Operation not permitted")
+        real(source, target)
+
+    for link in (os.link, None):  # there are disks without links
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", refusing)
+            if link is None:
+                patch.setattr(os, "link", lambda *_, **__: refusing(None, paths[2]))
+            with pytest.raises(PermissionError), _files.replacing(*paths) as drafts:
+                for draft in drafts:
+                    draft.write_text("fresh")
+        assert os.listdir(tmp_path) == ["old"] and paths[0].read_text() == "old"
+
+
+def test_drafts_of_killed_processes_are_cleared_and_those_of_living_ones_are_not(tmp_path):
+    work = "-c", f"""
+from jaxota import _files
+from pathlib import Path
+import time
+with _files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):
+    draft.write_text("half")
+    print("at it", flush=True)
+    time.sleep(100)
+"""  # fmt: skip
+
+    def drafts():
+        return list(tmp_path.glob(".jaxota-*/theirs"))
+
+    with process(*work) as living, process(*work) as killed:
+        for started in (living, killed):
+            assert started.stdout.readline() == "at it\n"
+        assert len(drafts()) == 2
+        killed.kill()
+        killed.wait()
+        _files.clear(tmp_path)
+        assert len(drafts()) == 1
+    with _files.replacing(tmp_path / "ours") as (draft,):  # the first of this process here
+        draft.write_text("fresh")
+    assert os.listdir(tmp_path) == ["ours"]

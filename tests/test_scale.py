@@ -13,12 +13,12 @@ import filelock
 import numpy as np
 import pytest
 from agree import assert_same_bits, assert_same_numbers
+from processes import assert_one_line, begun, finished, process, wait_for
 
 import jaxota as jo
 
 SMALL = Path(__file__).parent / "small_study.py"
 CHUNKS = 40  # of 3 trials, 2 settings × 60 trials
-PATIENCE = 120  # seconds; a process that takes so long hangs
 
 pytestmark = pytest.mark.xdist_group("scale")  # one worker: they share what was swept
 
@@ -31,30 +31,13 @@ def environment(devices=1, trials=3):
     return os.environ | {"XLA_FLAGS": flags, "ROWS": str(trials)}
 
 
-@contextlib.contextmanager
-def process(*words, **options):
-    """One that is gone when the block is left."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-m", *map(str, words)], **pipes | options) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
 def command(*words, **options):
     """`jaxota`, at work."""
-    return process("jaxota", *words, env=environment(**options))
+    return begun(*words, env=environment(**options))
 
 
 def sweep(out, *words, **options):
     return command("sweep", SMALL, "--out", out, *words, **options)
-
-
-def finished(started):
-    """Exit code, and what was printed to both streams."""
-    printed, errors = started.communicate(timeout=PATIENCE)
-    return started.returncode, printed, errors
 
 
 def swept(out, *words, **options):
@@ -67,21 +50,6 @@ def swept(out, *words, **options):
 
 def records(out):
     return [path for path in out.glob("commits/*.json") if not path.name.startswith(".")]
-
-
-def wait_for(condition, started):
-    """Until it holds, while the process is at work."""
-    begun = time.monotonic()
-    while not condition():
-        assert started.poll() is None, started.communicate()
-        assert time.monotonic() < begun + PATIENCE, "it hangs"
-        time.sleep(0.001)
-
-
-def assert_one_line(errors, *words):
-    assert errors.startswith("jaxota: ") and errors.count("\n") == 1, errors
-    for word in words:
-        assert str(word) in errors
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +224,7 @@ class Cluster:
         self.address = json.loads(self.file.read_text())["address"]
 
     def _start(self, *words):
-        return self.stack.enter_context(process("dask", *words, **self._options))
+        return self.stack.enter_context(process("-m", "dask", *words, **self._options))
 
     def add_worker(self):
         options = "--nthreads", 2, "--no-nanny", "--no-dashboard"

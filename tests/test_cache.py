@@ -1,0 +1,101 @@
+"""Compiled programs are kept between runs, and damage among them heals."""
+
+import os
+import warnings
+from pathlib import Path
+
+import jax
+import pytest
+from processes import assert_one_line, finished, process
+
+from jaxota import _cache
+from jaxota.errors import InputError
+
+SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs the command with a cache in `run.cache`; gives what it says on stderr."""
+
+    def run(cache):
+        environment = os.environ | {"JAXOTA_CACHE": str(cache), "HOME": str(tmp_path)}
+        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        words = "-m", "jaxota", *SMALL, "--out", tmp_path / "out"
+        with process(*words, env=environment, cwd=tmp_path) as started:
+            code, _, errors = finished(started)
+        assert code == 0
+        return errors
+
+    return run
+
+
+@pytest.mark.slow
+def test_compiled_programs_are_kept_where_asked_and_damaged_ones_are_replaced(run, tmp_path):
+    """Nobody hears of it: neither of the second run, nor of a third that finds all cut short."""
+
+    def sizes():
+        return {path: path.stat().st_size for path in (tmp_path / "cache").rglob("*-cache")}
+
+    assert run("~/cache") == ""
+    kept = sizes()
+    assert kept
+    assert run("~/cache") == "" and sizes() == kept
+    for path, size in kept.items():
+        path.write_bytes(path.read_bytes()[: size // 2])
+    assert run("~/cache") == ""
+    assert sizes().keys() == kept.keys()
+    assert all(size > kept[path] * 0.9 for path, size in sizes().items())
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written_is_one_line(run, tmp_path):
+    (tmp_path / "file").touch()
+    assert_one_line(run("file"), "not kept", "file", "Not a directory", "JAXOTA_CACHE")
+
+
+@pytest.mark.parametrize("place", ["off", "here", "~/there", None])
+def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path):
+    changed = {}
+    monkeypatch.setattr(jax.config, "update", changed.__setitem__)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # to be put back
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    if place is None:
+        monkeypatch.delenv("JAXOTA_CACHE", raising=False)
+    else:
+        monkeypatch.setenv("JAXOTA_CACHE", place)
+    _cache.keep_programs()
+    folder = Path(changed.get("jax_compilation_cache_dir", ""))
+    there = {"here": Path("here"), "~/there": tmp_path / "there", None: tmp_path / "jaxota"}
+    assert folder.parent == there.get(place, Path())
+    assert _cache.folder() == there.get(place, tmp_path / "jaxota")
+
+
+def test_nobodys_home_is_no_folder(monkeypatch):
+    monkeypatch.setenv("JAXOTA_CACHE", "~nobody-of-this-name/x")
+    with pytest.raises(InputError, match="JAXOTA_CACHE must be a folder, or off, got ~nobody"):
+        _cache.folder()
+
+
+def test_other_warnings_are_still_shown(monkeypatch, tmp_path):
+    """Of damaged programs, all of that name are removed; other words pass."""
+    shown = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(str(message)))
+    _cache._heal(tmp_path)
+    names = "jit_run-01-cache", "jit_run-02-cache", "jit_other-01-cache"
+    for name in names:
+        (tmp_path / name).touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(
+            "Error writing persistent compilation cache entry for 'jit_other': x", stacklevel=1
+        )
+        warnings.warn(
+            "Error reading persistent compilation cache entry for 'jit_run': x", stacklevel=1
+        )
+        warnings.warn("the sky falls", stacklevel=1)
+    assert shown == ["the sky falls"]
+    assert [path.name for path in tmp_path.iterdir()] == ["jit_other-01-cache"]
