@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA is noisy about programs from its cache
 # Compiling is most of what the tests do, and their programs are too small to gain from XLA's best:
@@ -69,3 +70,24 @@ def task(arrays):
 def start():
     """Models to start from [trial, d], the same for both sides of a comparison."""
     return np.random.default_rng(1).standard_normal((300, DIM)).astype(np.float32)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mounts a disk with these options: its folder, and what mounts it again otherwise."""
+    folder = tmp_path / "disk"
+
+    def mount(options):
+        words = "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
+
+    def new(options):
+        folder.mkdir()
+        mount(options)
+        return folder, lambda options: mount(f"remount,{options}")
+
+    yield new
+    if folder.is_mount():
+        subprocess.run(["umount", folder], check=True)

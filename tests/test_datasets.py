@@ -198,6 +198,23 @@ def test_cifar10_look_alike(tmp_path, cache, place):
     assert task.data["features"].shape[2:] == (32, 32, 3) and task.dim == 3072 * 10 + 10
 
 
+@pytest.mark.parametrize("fault", ["no archive", "truncated", "other files", "a folder"])
+def test_a_damaged_archive_is_one_clear_line(tmp_path, cache, fault):
+    path = tmp_path / "cifar-10-binary.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+        member.type = tarfile.DIRTYPE if fault == "a folder" else tarfile.REGTYPE
+        archive.addfile(member)
+    if fault == "no archive":
+        path.write_bytes(b"none")
+    if fault == "truncated":
+        path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(jo.InputError) as caught:
+        jo.tasks.cifar10(KEY, 2, 5, data_dir=tmp_path)
+    words = "is damaged (" if fault in ("no archive", "truncated") else "lacks "
+    assert f"data_dir: {path} {words}" in str(caught.value) and "\n" not in str(caught.value)
+
+
 def _damage(files, fault):
     images, labels = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
     content = gzip.compress(files[images])
@@ -253,7 +270,7 @@ def test_a_missing_file_is_named(tmp_path, cache):
         jo.tasks.mnist(KEY, data_dir=tmp_path / "nowhere")
 
 
-def test_what_only_tensorflow_reads_is_said(tmp_path, cache):
+def test_what_only_tensorflow_reads_is_said(tmp_path, cache, capfd):
     folder = _write(tmp_path / "files", _idx_files(_splits()))
     storage.load("mnist", "", folder)
     (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
@@ -261,8 +278,10 @@ def test_what_only_tensorflow_reads_is_said(tmp_path, cache):
     copy = tmp_path / "tf" / "mnist" / "3.0.1" / "dataset_info.json"
     copy.write_text(copy.read_text().replace("array_record", "tfrecord"))
     if "tensorflow" not in sys.modules:
+        capfd.readouterr()  # bars
         with pytest.raises(jo.InputError, match="prepared as tfrecord, which needs tensorflow"):
             jo.tasks.mnist(KEY, data_dir=tmp_path / "tf")
+        assert capfd.readouterr() == ("", "")  # tfds would go on at length
 
 
 @pytest.mark.parametrize("fault", ["records", "no records", "info", "no features"])
@@ -293,6 +312,20 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path, cache, monke
     monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "file"))
     with pytest.raises(jo.InputError, match=r"can be written .*: name another with JAXOTA_CACHE"):
         storage.load("mnist", "", folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+@pytest.mark.parametrize("size", ["8k", "24k"])  # for nothing, and for some of the records
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(size, tmp_path, cache, disk, monkeypatch):
+    folder = _write(tmp_path / "files", _idx_files(_splits()))
+    place, remount = disk(f"size={size}")
+    monkeypatch.setenv("JAXOTA_CACHE", str(place))
+    with pytest.raises(jo.InputError) as caught:
+        storage.load("mnist", "", folder)
+    assert "can be written (No space left on device)" in str(caught.value)
+    assert "\n" not in str(caught.value) and list(place.iterdir()) == []
+    remount("size=4M")
+    storage.load("mnist", "", folder)
 
 
 @pytest.mark.parametrize(

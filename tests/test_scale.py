@@ -139,27 +139,10 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(whole, tmp_path):
     assert_same_bits(swept(out, "--resume"), whole)
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A small disk, and what mounts it again otherwise."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-
-    def mount(options):
-        words = "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
-
-    mount("size=800k")  # files of 4 kB each: of a few chunks
-    yield folder, lambda options: mount(f"remount,{options}")
-    subprocess.run(["umount", folder], check=True)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
 def test_a_full_disk_and_one_that_cannot_be_written_keep_what_is_there(whole, disk):
-    folder, remount = disk
+    folder, remount = disk("size=800k")  # files of 4 kB each: of a few chunks
     out = folder / "out"
     with sweep(out) as started:
         code, _, errors = finished(started)

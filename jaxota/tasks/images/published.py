@@ -90,8 +90,8 @@ def _packed(folder: Path, dataset: str, wanted: Iterable[str]) -> dict[str, byte
                 name: tape.extractfile(f"cifar-10-batches-bin/{name}") for name in wanted
             }
             return {name: member.read() for name, member in members.items()}
-    except KeyError as error:
-        raise InputError(f"data_dir: {folder / archive} lacks a file ({error.args[0]})") from None
+    except (KeyError, AttributeError):  # not there, or no file
+        raise InputError(f"data_dir: {folder / archive} lacks files of {dataset}") from None
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise InputError(
             f"data_dir: {folder / archive} is damaged ({first_line(error).rstrip(':')}): fetch it "

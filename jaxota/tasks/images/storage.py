@@ -6,6 +6,7 @@ are prepared once, in the cache folder; the same files from the internet.
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import importlib.util
@@ -150,20 +151,18 @@ def _prepare(tfds: Any, place: Path, dataset: str, config: str, splits: dict[str
 def _unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise InputError(
             f"{folder} must be a folder that can be written ({_reason(error)}): name another with "
             f"{_cache.CACHE}"
         ) from None
 
 
-def _reason(error: BaseException) -> str:
-    """What the system said; tfds hides it behind words of its own."""
-    causes = [error]
-    while causes[-1].__cause__ or causes[-1].__context__:
-        causes.append(causes[-1].__cause__ or causes[-1].__context__)
-    said = [each.strerror for each in causes if isinstance(each, OSError) and each.strerror]
-    return said[-1] if said else _validate.first_line(error)
+def _reason(error: Exception) -> str:
+    """What the system said, which tfds and array_record wrap in words and paths of their own."""
+    words = [os.strerror(n) for n in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)]
+    said = [each for each in words if each in str(error)]
+    return said[0] if said else getattr(error, "strerror", None) or _validate.first_line(error)
 
 
 def _builder(tfds: Any, dataset: str, splits: dict[str, Any]) -> Any:
@@ -251,17 +250,24 @@ def _read(place: Path, stamp: int) -> tuple[Split, Split]:
 
     try:
         builder = tfds.builder_from_directory(place)
+        _refuse_format(builder.info.file_format, place)
         return _read_split(tfds, builder, "train"), _read_split(tfds, builder, "test")
-    except ImportError as error:
-        raise InputError(
-            f"data_dir: {place} was prepared as {builder.info.file_format.value}, which needs "
-            f"{error.name or 'tensorflow'} to be read: install it, or give a folder with the "
-            "published files"
-        ) from None
+    except InputError:
+        raise
     except Exception as error:  # of tfds, protobuf or array_record, and of many lines
         raise InputError(
             f"data_dir: {place} is damaged ({_validate.first_line(error)}): remove it"
         ) from None
+
+
+def _refuse_format(format: Any, place: Path) -> None:
+    """What tfds says of a missing package is a page long."""
+    needed = "array_record" if format.value == "array_record" else "tensorflow"
+    if importlib.util.find_spec(needed) is None:
+        raise InputError(
+            f"data_dir: {place} was prepared as {format.value}, which needs {needed} to be read: "
+            "install it, or give a folder with the published files"
+        )
 
 
 def _read_split(tfds: Any, builder: Any, split: str) -> Split:
