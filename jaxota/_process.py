@@ -29,13 +29,15 @@ def heed_signals() -> None:
     takes down a compiler at work, would do: a thread of its own cleans up, says one line, and
     leaves. A signal that is ignored, as in the background of a script, stays so.
     """
+    heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    for signum in heeded:
+        signal.signal(signum, _leave)  # until the thread is there
     reading, writing = socket.socketpair()
     writing.setblocking(False)
     signal.set_wakeup_fd(writing.detach(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
-    for signum in _SIGNALS:
-        if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, lambda *_: None)
+    for signum in heeded:
+        signal.signal(signum, lambda *_: None)
 
 
 def _watch(reading: socket.socket) -> None:
@@ -50,6 +52,10 @@ def _watch(reading: socket.socket) -> None:
     for step in reversed(tuple(_undo)):
         with contextlib.suppress(Exception):
             step()
+    _leave(signum)
+
+
+def _leave(signum: int, frame: object = None) -> None:
     with contextlib.suppress(OSError):
         os.write(2, f"jaxota: interrupted, {kept()}\n".encode("utf-8", "replace"))
     os._exit(128 + signum)
