@@ -4,6 +4,7 @@ import argparse
 import atexit
 import contextlib
 import gc
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -209,6 +210,7 @@ def _sweep(arguments) -> int:
 
 def _bench(arguments: argparse.Namespace) -> int:
     """The short benchmarks, each a process of its own."""
+    import signal
     import subprocess
 
     package = Path(__file__).parent
@@ -221,7 +223,13 @@ def _bench(arguments: argparse.Namespace) -> int:
     out = ["--out", str(arguments.out)] if arguments.out else []
     for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
         command = [sys.executable, str(folder / script), "--short", *options, *out]
-        if subprocess.run(command).returncode:
+        # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
+        with (
+            subprocess.Popen(command, start_new_session=True) as child,
+            _process.undoing(lambda child=child: os.killpg(child.pid, signal.SIGKILL)),
+        ):
+            code = child.wait()
+        if code:
             return 1
     return 0
 
