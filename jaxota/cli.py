@@ -3,6 +3,7 @@
 import argparse
 import atexit
 import contextlib
+import functools
 import gc
 import os
 import sys
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         return _process.hush()
     except (InputError, OSError) as error:
         with _process.ending:
-            print(f"jaxota: {error}", file=sys.stderr)
+            print(f"jaxota: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
 
 
@@ -38,6 +39,10 @@ def _answer(argv: list[str] | None) -> int:
         arguments = _parser().parse_args(argv)
     except SystemExit:  # --help and --version have been answered
         return 0
+    for name, value in vars(arguments).items():
+        # Of `--name=--`, which argparse makes nothing of, and of a script gone wrong.
+        if value == [[]] or (value == [] and name != "set") or "\0" in str(value):
+            raise InputError(f"--{name.replace('_', '-')} must be given in words")
     _collect_seldom()
     return arguments.command(arguments)
 
@@ -187,7 +192,7 @@ def _sweep(arguments) -> int:
     given: dict[str, Any] = {"options": _given(arguments), "set": arguments.set}
     if arguments.seed is not None:
         given["seed"] = arguments.seed
-    if arguments.algorithms:
+    if arguments.algorithms is not None:
         given["algorithms"] = [name.strip() for name in arguments.algorithms.split(",")]
     spec = specs.of_sweep(arguments.study, **given, keep=arguments.keep)
     scale, limits = _scale(arguments), sweeps.limits(arguments.max_bytes, arguments.max_programs)
@@ -226,7 +231,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
         with (
             subprocess.Popen(command, start_new_session=True) as child,
-            _process.undoing(lambda child=child: os.killpg(child.pid, signal.SIGKILL)),
+            _process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
         ):
             code = child.wait()
         if code:
@@ -257,14 +262,14 @@ def _scale(arguments) -> dict[str, Any]:
     """How much memory a chunk may take, and which chunks are to be done."""
     from jaxota.studies.parsing import parse_bytes, parse_shard
 
-    memory = parse_bytes("--memory", arguments.memory) if arguments.memory else None
-    shard = parse_shard(arguments.shard) if arguments.shard else (0, 1)
+    memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
+    shard = parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)
     return {"memory": memory, "shard": shard}
 
 
 def _in_parts(arguments) -> bool:
     """Whether a run goes by way of a store."""
-    return arguments.resume or bool(arguments.shard) or bool(arguments.scheduler)
+    return arguments.resume or arguments.shard is not None or arguments.scheduler is not None
 
 
 @contextlib.contextmanager
@@ -291,7 +296,7 @@ def _how_to_resume(store: Path | None) -> str:
 @contextlib.contextmanager
 def _executor(arguments, spec: dict[str, Any], store: Path | None) -> Iterator[dict[str, Any]]:
     """What runs the chunks, if it is not this process."""
-    if not arguments.scheduler or store is None:
+    if arguments.scheduler is None or store is None:
         yield {}
         return
     from jaxota.experiments import cluster

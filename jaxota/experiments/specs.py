@@ -66,7 +66,8 @@ def study(spec: dict[str, Any]) -> Study:
         if base.reference not in base.algorithms:
             base = base.replace(reference=next(iter(base.algorithms)))
     base = base.replace(over=base.over * parse_grid(spec.get("set", [])))
-    return base.replace(keep=spec.get("keep") or base.keep)
+    keep = spec.get("keep")
+    return base if keep is None else base.replace(keep=keep)
 
 
 def sweep_job(
