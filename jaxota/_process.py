@@ -48,7 +48,7 @@ def _watch(reading: socket.socket) -> None:
         with contextlib.suppress(TimeoutError):
             if reading.recv(1)[0] in _SIGNALS:  # once more: it is not to be waited for
                 break
-    ending.acquire()
+    ending.acquire()  # from now on others wait, and say nothing
     for step in reversed(tuple(_undo)):
         with contextlib.suppress(Exception):
             step()
@@ -56,6 +56,7 @@ def _watch(reading: socket.socket) -> None:
 
 
 def _leave(signum: int, frame: object = None) -> None:
+    ending.acquire()
     with contextlib.suppress(OSError):
         os.write(2, f"jaxota: interrupted, {kept()}\n".encode("utf-8", "replace"))
     os._exit(128 + signum)
