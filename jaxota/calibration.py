@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _random
+from jaxota import _arguments, _random, _watched
 from jaxota._devices import compiled, everywhere, gathered, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
@@ -120,7 +120,7 @@ def observe(
 
     def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if given(initial) else initial
-        problem = task.problem(t).head()
+        problem = _watched.head(task, t)
         _, seen = one_trial(
             key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal
         )

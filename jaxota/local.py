@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _minibatches, _optimizers
 from jaxota._canonical import canonical
+from jaxota._returned import Method
 from jaxota.compress import if_heard
 from jaxota.errors import InputError
 from jaxota.problems import Layout, Problem, Vectors, layout
@@ -221,9 +222,11 @@ def minibatches(
 
 
 def _slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
-    if not given(samples):
-        return held.full_gradient(model, user)
-    return held.gradient(model, user, samples)
+    if given(samples):
+        method, slope = "gradient", held.gradient(model, user, samples)
+    else:
+        method, slope = "full_gradient", held.full_gradient(model, user)
+    return Method(f"task.problem(...).{method}", "Problem").alike(slope, model, "a gradient")
 
 
 def _descend(

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments
+from jaxota import _arguments, _watched
 from jaxota._devices import compiled, in_chunks, on_devices
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
@@ -90,15 +90,16 @@ def run_all(
     moments = tuple(map(Algorithm.moments, algorithms, plans))
 
     def trial(t: Int[Array, ""]) -> Any:
-        problem = task.problem(t)
+        problem = _watched.problem(task, t)
+        score = functools.partial(_watched.score, problem)
 
         def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
             if every == 1:
-                return problem.score(info.output), _seen(info, options.user_power)
-            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, info.output))
+                return score(info.output), _seen(info, options.user_power)
+            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
             # r is the same in all trials, so that this stays a branch under vmap.
-            score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, info.output)
-            return score, _seen(info, options.user_power)
+            scores = jax.lax.cond(r % every == 0, score, lambda _: none, info.output)
+            return scores, _seen(info, options.user_power)
 
         start = initial[t] if given(initial) else initial
         run = key, t, algorithms, channel, problem, moments, start, options.rounds
@@ -145,7 +146,7 @@ def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[s
     return {
         "model": algorithm.server.output(state.model, state.server),
         "average": state.average,
-        "average_scores": problem.score(state.average) if problem else {},
+        "average_scores": _watched.score(problem, state.average) if problem else {},
     }
 
 
