@@ -103,6 +103,34 @@ class SGD:
 
 
 @part
+class Proximal:
+    """SGD that is pulled back: u = g_i(θ_i) + μ(θ_i − θ̂); FedProx (Li et al., 2020).
+
+    mu: μ, a number or an array to sweep over; 0 is `SGD`.
+
+    The others are those of `SGD`; it takes no optimiser.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
+
+    controlled, optimizer = False, optax.identity()
+    remember, replace = if_heard, dataclasses.replace
+    draws, reach, start = SGD.draws, SGD.reach, SGD.start
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""]) -> Vector:
+            zero = jnp.zeros_like(state.model)
+            return _descend(self, k_batch, problem, i, state.model, zero, self.mu)
+
+        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+
+
+@part
 class Controlled:
     """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
@@ -230,12 +258,13 @@ def _slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | A
 
 
 def _descend(
-    local: SGD | Controlled,
+    local: SGD | Proximal | Controlled,
     key: PRNGKeyArray,
     problem: Problem,
     user: Int[Array, ""],
     model: Vector,
     correction: Vector,
+    pull: Scalar | Absent = (),
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
     # Somebody's optimiser may know coordinates by their place in the vector.
@@ -248,7 +277,10 @@ def _descend(
         here = jax.tree.map(jnp.add, origin, update)
         slope = jax.tree.map(jnp.add, _slope(held, here, user, samples), correction)
         direction, memory = local.optimizer.update(slope, memory, here)
-        return (jax.tree.map(lambda u, v: u - local.step_size * v, update, direction), memory), None
+        moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
+        if given(pull):  # apart from the step, which stays SGD's to the bit
+            moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
+        return (moved, memory), None
 
     draws = user * local.steps + jnp.arange(local.steps)
     samples = minibatches(problem, user, local.batch, key, draws)

@@ -30,7 +30,7 @@ from jaxota.types import Absent, Maybe, Memory, Scalar, State, Vector
 
 
 class LocalRule(Protocol):
-    """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Controlled`."""
+    """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Proximal`, …"""
 
     @property
     def controlled(self) -> bool:

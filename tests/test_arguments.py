@@ -49,6 +49,10 @@ BAD = [
     (_local(precode=jo.MMSE()), "algorithm.precode must be one such as jo.Online()"),
     (_local(optimizer=optax.adam), "algorithm.local.optimizer must be an optax transformation"),
     (_local(optimizer=None), "algorithm.local.optimizer must be an optax transformation"),
+    (
+        {"algorithm": jo.fedavg(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=-1.0))},
+        "algorithm.local.mu must be finite and ≥ 0, got -1",
+    ),
     ({"algorithm": "cobaaf"}, "algorithm must be one such as jo.cobaaf(...)"),
     ({"algorithm": jo.cobaaf}, "algorithm must be one such as jo.cobaaf(...)"),
     ({"channel": jo.Channel(snr_db=np.nan)}, "channel.snr_db must be > -300, got nan"),

@@ -129,6 +129,7 @@ def test_the_package_is_typed():
 
 
 LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.Controlled(np.float32(0.1), 1)]
+LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5])]
 COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed()]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
 FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
