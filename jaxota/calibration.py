@@ -37,7 +37,7 @@ def calibrate(
     algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
     task: one of `jo.tasks`; the first fifth of every user's samples is used.
     rounds: R, as many as the experiment has.
-    trials: independent runs to average over.
+    trials: independent runs to average over, each about the work of a trial of `simulate`.
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
     arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)

@@ -46,7 +46,8 @@ def simulate(
     initial: [trial, d] models to start from; by default the task draws them, as calibration does:
         to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
     every: the task is scored after rounds every, 2·every, …
-    calibration_trials: runs that calibration averages over, where a plan is measured.
+    calibration_trials: runs that calibration averages over, where a plan is measured: each is about
+        the work of a trial, so that fewer of them, or a `plan`, save most of a short run's time.
     user_power: also keep every user's power ratio, [trial, round, user].
     """
     experiment = key, algorithm, channel, task, rounds, trials
