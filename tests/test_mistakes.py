@@ -268,3 +268,30 @@ def test_a_field_that_is_not_declared():
 def test_a_check_takes_path_and_setting():
     words, _ = _said("estimate", _own("estimate", check=lambda self: None)())
     assert "check must be a method that takes (path, setting), got one that takes ()" in words
+
+
+@pytest.mark.slow
+def test_inside_somebodys_program_shapes_alone_are_known():
+    def gap(step_size):
+        algorithm = jo.fedavg(step_size, 2, 2)
+        return jo.simulate(KEY, algorithm, jo.Channel(), TASK, rounds=1, trials=1).gap
+
+    assert jnp.isfinite(jax.jit(gap)(-0.1)).all()
+    with pytest.raises(jo.InputError, match="step_size must be one value here"):
+        jax.jit(gap)(jnp.ones(2))
+
+
+@pytest.mark.slow
+def test_float32_whatever_jax_prefers():
+    """A part whose memory and values are float64 under `jax_enable_x64` runs in float32."""
+    double = {
+        "start": lambda self, users, dim: jnp.zeros((users, dim)),
+        "encode": lambda self, values, memory, side: (values + memory, 0.5 * memory),
+    }
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert _own("compress", **double)().start(3, 4).dtype == jnp.float64
+        history = _run("compress", _own("compress", **double)())
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert {x.dtype for x in jax.tree.leaves(history)} == {jnp.dtype("float32")}
