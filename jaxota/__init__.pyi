@@ -35,6 +35,7 @@ from .fading import rician as rician
 from .history import History as History
 from .local import SGD as SGD
 from .local import Controlled as Controlled
+from .local import Proximal as Proximal
 from .local import Work as Work
 from .local import minibatch_gradient as minibatch_gradient
 from .local import minibatches as minibatches

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _validate, stages
+from jaxota import _offered, _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -124,6 +124,7 @@ _STAGES = {
     "channel.fading": (stages.Fades, "jo.rayleigh()"),
     "channel.fading.law": (stages.Law, "that of jo.rayleigh()"),
     "channel.fading.answer": (stages.Answer, "jo.Inversion()"),
+    "task": (Task, "jo.tasks.synthetic_regression(...)"),
 }
 
 
@@ -135,23 +136,29 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         )
     if not isinstance(channel, Channel):
         raise InputError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
-    if not hasattr(task, "problem"):
-        raise InputError(
-            "task must be one of jo.tasks, such as synthetic_regression(...), "
-            f"got {_validate.shown(task)}"
-        )
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
+    for stage in _stages(parts):
+        _offered.is_part(*stage)
     parts = {name: _validate.prepared(part, name) for name, part in parts.items()}
-    for path, (protocol, like) in _STAGES.items():
-        holder, *names = path.split(".")
-        value = functools.reduce(lambda part, name: getattr(part, name, ()), names, parts[holder])
-        if given(value):  # no fading has neither law nor answer
-            _validate.offers(path, value, protocol, like)
+    for stage in _stages(parts):
+        _offered.offers(*stage)
+    _validate.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0)
     setting = Setting(**parts)
     for name, part in parts.items():
         _validate.consult(part, name, setting)
     return setting
+
+
+def _stages(parts: dict[str, Any]) -> list[tuple[str, Any, type, str]]:
+    """Path and value of every stage that there is, its protocol, and an example of its kind."""
+    found: list[tuple[str, Any, type, str]] = []
+    for path, (protocol, like) in _STAGES.items():
+        holder, *names = path.split(".")
+        value = functools.reduce(lambda part, name: getattr(part, name, ()), names, parts[holder])
+        if path.count(".") < 2 or given(value):  # no fading has neither law nor answer
+            found.append((path, value, protocol, like))
+    return found
 
 
 # Of what the plan holds of a block, by the names that stages ask for: fields of both blocks.
@@ -167,9 +174,6 @@ _PLANNED = {
 def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
     """What the algorithm uses of `plan`, shapes checked; `()` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
-    for need in algorithm.needs:
-        if need not in _PLANNED:
-            raise InputError(f"needs of a part must be of {', '.join(_PLANNED)}, got {need!r}")
     if plan is None or not algorithm.needs:
         return ()
     if not isinstance(plan, Plan):

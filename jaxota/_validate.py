@@ -48,26 +48,10 @@ def _as_dataclass(part: Any) -> Any:
 
 def _refuse_undeclared(path: str, field: dataclasses.Field[Any], value: Any) -> None:
     """A field that is neither traced nor static must hold a part."""
-    if isinstance(value, numbers.Number | np.ndarray | jax.Array):
-        raise InputError(
-            f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
-            "multiplies, `jo.static(...)` if it counts or chooses"
-        )
     raise InputError(
-        f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
-        f"got {shown(value)}"
+        f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
+        f"multiplies, `jo.static(...)` if it counts or chooses; or hold a part, got {shown(value)}"
     )
-
-
-def offers(path: str, value: Any, protocol: type, like: str) -> None:
-    """Refuse a `value` that lacks what a stage must offer."""
-    wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
-    missing = [name for name in wanted if not hasattr(value, name)]
-    if missing:
-        raise InputError(
-            f"{path} must be one such as {like}, got {shown(value)}, "
-            f"which lacks {', '.join(missing)}"
-        )
 
 
 def consult(part: Any, path: str, setting: "Setting") -> None:

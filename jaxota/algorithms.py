@@ -18,7 +18,7 @@ from jaxota.types import Absent, Moments, Numbers, Plan, given, part
 class Algorithm:
     """What users compute, what they send of it and how, and what the server makes of the sum.
 
-    local: what users compute in a round: `SGD`, `Controlled`.
+    local: what users compute in a round: `SGD`, `Proximal`, `Controlled`.
     precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
     estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
         `PooledMMSE`, `JamesStein`.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _random
+from jaxota import _arguments, _random, _watched
 from jaxota._devices import compiled, everywhere, gathered, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
@@ -37,7 +37,7 @@ def calibrate(
     algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
     task: one of `jo.tasks`; the first fifth of every user's samples is used.
     rounds: R, as many as the experiment has.
-    trials: independent runs to average over.
+    trials: independent runs to average over, each about the work of a trial of `simulate`.
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
     arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
@@ -120,7 +120,7 @@ def observe(
 
     def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if given(initial) else initial
-        problem = task.problem(t).head()
+        problem = _watched.head(task, t)
         _, seen = one_trial(
             key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal
         )

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota import _minibatches, _optimizers
 from jaxota._canonical import canonical
+from jaxota._returned import Method
 from jaxota.compress import if_heard
 from jaxota.errors import InputError
 from jaxota.problems import Layout, Problem, Vectors, layout
@@ -99,6 +100,34 @@ class SGD:
 
     def check(self, path: str, setting: "Setting") -> None:
         _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
+
+
+@part
+class Proximal:
+    """SGD that is pulled back: u = g_i(θ_i) + μ(θ_i − θ̂); FedProx (Li et al., 2020).
+
+    mu: μ, a number or an array to sweep over; 0 is `SGD`.
+
+    The others are those of `SGD`; it takes no optimiser.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
+
+    controlled, optimizer = False, optax.identity()
+    remember, replace = if_heard, dataclasses.replace
+    draws, reach, start = SGD.draws, SGD.reach, SGD.start
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""]) -> Vector:
+            zero = jnp.zeros_like(state.model)
+            return _descend(self, k_batch, problem, i, state.model, zero, self.mu)
+
+        return Work(jax.vmap(user)(jnp.arange(problem.users)))
 
 
 @part
@@ -221,18 +250,21 @@ def minibatches(
 
 
 def _slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
-    if not given(samples):
-        return held.full_gradient(model, user)
-    return held.gradient(model, user, samples)
+    if given(samples):
+        method, slope = "gradient", held.gradient(model, user, samples)
+    else:
+        method, slope = "full_gradient", held.full_gradient(model, user)
+    return Method(f"task.problem(...).{method}", "Problem").alike(slope, model, "a gradient")
 
 
 def _descend(
-    local: SGD | Controlled,
+    local: SGD | Proximal | Controlled,
     key: PRNGKeyArray,
     problem: Problem,
     user: Int[Array, ""],
     model: Vector,
     correction: Vector,
+    pull: Scalar | Absent = (),
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
     # Somebody's optimiser may know coordinates by their place in the vector.
@@ -245,7 +277,10 @@ def _descend(
         here = jax.tree.map(jnp.add, origin, update)
         slope = jax.tree.map(jnp.add, _slope(held, here, user, samples), correction)
         direction, memory = local.optimizer.update(slope, memory, here)
-        return (jax.tree.map(lambda u, v: u - local.step_size * v, update, direction), memory), None
+        moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
+        if given(pull):  # apart from the step, which stays SGD's to the bit
+            moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
+        return (moved, memory), None
 
     draws = user * local.steps + jnp.arange(local.steps)
     samples = minibatches(problem, user, local.batch, key, draws)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxota import _random
+from jaxota import _random, _watched
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Block, superpose
 from jaxota.compress import Side
@@ -59,7 +59,7 @@ def _blocks(
     algorithm: Algorithm, air: Carrier, work: Work, moments: tuple[Moments, ...], state: State
 ) -> list[Block]:
     """What the local rule sends: the model block and, if it has controls, the control block."""
-    rows: tuple[Maybe[Moments], ...] = moments or ((), ())
+    rows: tuple[Maybe[Moments], ...] = moments or (_watched.Unplanned(), _watched.Unplanned())
     local = algorithm.local
     model = Block(
         values=work.update,
@@ -163,9 +163,11 @@ def one_trial(
     draw it from the task. Returns each algorithm's last state, and `reveal(r, before, info, after)`
     of each of its rounds.
     """
+    algorithms = [_watched.algorithm(each, problem) for each in algorithms]
+    channel = _watched.channel(channel, problem)
     keys = _random.split(_random.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
-    first = model if given(model) else problem.init(k_init)
+    first = model if given(model) else _watched.first(problem, k_init)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs

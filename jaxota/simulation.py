@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments
+from jaxota import _arguments, _watched
 from jaxota._devices import compiled, in_chunks, on_devices
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
@@ -46,7 +46,8 @@ def simulate(
     initial: [trial, d] models to start from; by default the task draws them, as calibration does:
         to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
     every: the task is scored after rounds every, 2·every, …
-    calibration_trials: runs that calibration averages over, where a plan is measured.
+    calibration_trials: runs that calibration averages over, where a plan is measured: each is about
+        the work of a trial, so that fewer of them, or a `plan`, save most of a short run's time.
     user_power: also keep every user's power ratio, [trial, round, user].
     """
     experiment = key, algorithm, channel, task, rounds, trials
@@ -90,15 +91,16 @@ def run_all(
     moments = tuple(map(Algorithm.moments, algorithms, plans))
 
     def trial(t: Int[Array, ""]) -> Any:
-        problem = task.problem(t)
+        problem = _watched.problem(task, t)
+        score = functools.partial(_watched.score, problem)
 
         def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
             if every == 1:
-                return problem.score(info.output), _seen(info, options.user_power)
-            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(problem.score, info.output))
+                return score(info.output), _seen(info, options.user_power)
+            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
             # r is the same in all trials, so that this stays a branch under vmap.
-            score = jax.lax.cond(r % every == 0, problem.score, lambda _: none, info.output)
-            return score, _seen(info, options.user_power)
+            scores = jax.lax.cond(r % every == 0, score, lambda _: none, info.output)
+            return scores, _seen(info, options.user_power)
 
         start = initial[t] if given(initial) else initial
         run = key, t, algorithms, channel, problem, moments, start, options.rounds
@@ -145,7 +147,7 @@ def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[s
     return {
         "model": algorithm.server.output(state.model, state.server),
         "average": state.average,
-        "average_scores": problem.score(state.average) if problem else {},
+        "average_scores": _watched.score(problem, state.average) if problem else {},
     }
 
 

@@ -1,9 +1,10 @@
 """What each stage of a round offers: protocols for parts of your own.
 
-A part is a class decorated with `@jo.part` that has these members; nothing need be inherited. Its
-fields are declared with `jo.traced()` if they multiply, and with `jo.static()` if they count or
-choose. It may also offer `check(path, setting)`, called before anything runs, to raise
-`jo.InputError` where the algorithm, channel and task of `setting` do not go with it.
+A part is a class decorated with `@jo.part` that has these members; nothing need be inherited.
+`docs/parts.md` shows one of each kind. Its fields are declared with `jo.traced()` if they multiply,
+and with `jo.static()` if they count or choose. It may also offer `check(path, setting)`, called
+before anything runs, to raise `jo.InputError` where the algorithm, channel and task of `setting` do
+not go with it.
 
 Everything is written for one trial, without batch axes, and must be pure: `jax.vmap` runs trials
 and settings, `jax.lax.scan` rounds. Memory is any pytree of arrays, the same shapes in every round,
@@ -30,7 +31,7 @@ from jaxota.types import Absent, Maybe, Memory, Scalar, State, Vector
 
 
 class LocalRule(Protocol):
-    """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Controlled`."""
+    """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Proximal`, …"""
 
     @property
     def controlled(self) -> bool:

@@ -67,6 +67,7 @@ def local_round(rng, features, targets, theta, controls, control, local):
         models[i] = theta
         for _ in range(steps):
             direction = gradient(rng, a, b, models[i], local["batch"])
+            direction = direction + local.get("mu", 0.0) * (models[i] - theta)
             if local["controlled"]:
                 direction = direction - controls[i] + control
             models[i] = models[i] - eta * transform(direction)

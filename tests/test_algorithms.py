@@ -122,6 +122,29 @@ def test_identical_users_make_scaffold_fedavg(arrays, start):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_proximal_term_of_nothing_is_none(task, start, batch):
+    """μ = 0 is plain SGD to the bit, over the air too; and one step never meets its pull."""
+    channel, quiet = jo.Channel(snr_db=3.0), jo.Channel(snr_db=np.inf)
+    for steps, mu, over in ((3, 0.0, channel), (3, 0.0, quiet), (1, 7.0, quiet)):
+        plain = jo.cotaf(1e-2, steps, batch, precode=jo.Online())
+        held = plain.replace(local=jo.Proximal(1e-2, steps, batch, mu))
+        runs = [_run(algorithm, task, start, over).model for algorithm in (plain, held)]
+        np.testing.assert_array_equal(*runs)
+
+
+@pytest.mark.slow
+def test_a_strong_pull_leaves_the_last_step(task, start):
+    """ημ = 1: before each step users are back at θ̂ − ηg, so that K steps carry no further."""
+    pulled = jo.fedavg(1e-2, 3).replace(local=jo.Proximal(1e-2, 3, mu=100.0))
+    short, long = (
+        _run(algorithm, task, start) for algorithm in (jo.fedavg(1e-2, 1), jo.fedavg(1e-2, 3))
+    )
+    moved = [np.abs(x.model - start[:TRIALS]).mean() for x in (short, _run(pulled, task, start))]
+    assert moved[1] < 1.1 * moved[0] < 0.9 * np.abs(long.model - start[:TRIALS]).mean()
+
+
+@pytest.mark.slow
 def test_warm_start_is_a_first_round_of_controls(task, start):
     """With c_i^0 = ∇f_i(θ^0), K = 1 SCAFFOLD is gradient descent from the first round on."""
     warm = _run(jo.scaffold(1e-2, 1, warm_start=True), task, start)

@@ -42,13 +42,17 @@ BAD = [
     (_local(step_size=[0.1, 0.2]), "algorithm.local.step_size must be one value here"),
     (_local(precode=jo.Constant(-1.0)), "algorithm.precode.gain must be finite and > 0, got -1"),
     (_local(precode=jo.Bounded(0.0)), "algorithm.precode.bound must be finite and > 0, got 0"),
-    (_local(precode="online"), "algorithm.precode must be a part"),
-    (_local(estimate=None), "algorithm.estimate must be a part"),
+    (_local(precode="online"), "algorithm.precode must be a part of its kind, such as jo.Online()"),
+    (_local(estimate=None), "algorithm.estimate must be a part of its kind, such as jo.MMSE()"),
     (_local(estimate=jo.JamesStein), "algorithm.estimate must be a part"),
     (_local(estimate=jo.Online()), "algorithm.estimate must be one such as jo.MMSE()"),
     (_local(precode=jo.MMSE()), "algorithm.precode must be one such as jo.Online()"),
     (_local(optimizer=optax.adam), "algorithm.local.optimizer must be an optax transformation"),
     (_local(optimizer=None), "algorithm.local.optimizer must be an optax transformation"),
+    (
+        {"algorithm": jo.fedavg(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=-1.0))},
+        "algorithm.local.mu must be finite and ≥ 0, got -1",
+    ),
     ({"algorithm": "cobaaf"}, "algorithm must be one such as jo.cobaaf(...)"),
     ({"algorithm": jo.cobaaf}, "algorithm must be one such as jo.cobaaf(...)"),
     ({"channel": jo.Channel(snr_db=np.nan)}, "channel.snr_db must be > -300, got nan"),
@@ -89,12 +93,12 @@ BAD = [
     ({"algorithm": jo.baaf(**LOCAL), "plan": {}}, "plan must be a jo.Plan"),
     (_plan(2, 4, update_energy="much"), "plan.update_energy must be a number or an array"),
     (_plan(2, 4, model_mean=[["a"]]), "plan.model_mean must be a number or an array"),
-    ({"task": np.ones((2, 3))}, "task must be one of jo.tasks"),
+    ({"task": np.ones((2, 3))}, "task must be a part of its kind, such as jo.tasks.synthetic"),
     (_local(optimizer=optax.sgd(1.0)), "algorithm.local.optimizer must not point against the"),
     (_local(optimizer=optax.adam(1e-3)), "algorithm.local.optimizer must not point against the"),
     (_local(server=optax.scale_by_adam()), "algorithm.server must point downhill"),
     (_local(server=optax.identity()), "algorithm.server must point downhill"),
-    (_local(server=3), "algorithm.server must be declared"),
+    (_local(server=3), "algorithm.server must be a part of its kind, such as jo.Adopt()"),
     (_local(server=jo.MMSE()), "algorithm.server must be one such as jo.Adopt(), or an optax"),
     (_local(compress=jo.Online()), "algorithm.compress must be one such as jo.Uncompressed()"),
     ({"channel": jo.Channel(noise=jo.Online())}, "channel.noise must be one such as jo.Gaussian()"),
@@ -231,7 +235,10 @@ def test_a_part_that_needs_what_no_plan_holds_is_named(task):
         needs = ("median",)
         start, __call__ = jo.no_memory, jo.MMSE.__call__
 
-    with pytest.raises(jo.InputError, match=r"needs of a part must be of energy, .*, got 'median'"):
+    with pytest.raises(
+        jo.InputError,
+        match=r"algorithm\.estimate\.needs must be a tuple of energy, .*, got 'median'",
+    ):
         jo.simulate(
             jax.random.key(0), jo.baaf(**LOCAL, estimate=Median()), jo.Channel(), task, 1, 1
         )

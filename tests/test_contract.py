@@ -29,6 +29,7 @@ ALGORITHMS = {
         estimate=jo.JamesStein(),
     ),
     "cobaaf, option 2": jo.cobaaf(**LOCAL, control_option=2, estimate=jo.PooledMMSE()),
+    "baaf, proximal": jo.baaf(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=0.5)),
 }
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),

@@ -20,18 +20,24 @@ def _blocks(language, text=README):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+def _run(block, names, file):
+    """A block in the place of a script; the shapes that it tells in comments are so."""
+    exec(compile(block, file, "exec"), names)
+    shapes = re.findall(r"^(\S+\.shape)\s+# (\([\d, ]+\))", block, re.MULTILINE)
+    for expression, shape in shapes:
+        assert str(eval(expression, names)) == shape
+    return len(shapes)
+
+
 @pytest.mark.slow
 def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python")
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-        for expression, shape in re.findall(
-            r"^(\S+\.shape)\s+# (\([\d, ]+\))", block, re.MULTILINE
-        ):
-            assert str(eval(expression, names)) == shape
+        _run(block, names, "README.md")
+    assert (tmp_path / "plan.npz").exists() and (tmp_path / "run.nc").exists()
     for picture in ("curves.png", "partition.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
     assert names["difference"].mean.shape == (20,)
@@ -115,6 +121,23 @@ def test_the_throughput_page_runs_as_shown():
     exec(compile(block, "throughput.md", "exec"), names)
     assert names["history"].gap.shape == (20, 20)
     assert np.isfinite(names["history"].gap).all()
+
+
+@pytest.mark.slow
+def test_the_page_on_parts_runs_as_shown():
+    """One part of each stage; FedProx from scratch is the one that ships."""
+    page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
+    names, told = {"__name__": "__main__"}, 0
+    for block in _blocks("python", page):
+        told += _run(block, names, "parts.md")
+        assert np.isfinite(names["history"].model).all() if "history" in names else not told
+    assert told == 5
+    own, ours = (history.model for history in names["histories"])
+    np.testing.assert_allclose(own, ours, atol=1e-5)
+    assert np.abs(ours[0] - ours[1]).max() > 1e-3
+    stages = ("local", "compress", "precode", "estimate", "server", "medium", "noise", "fading")
+    assert all(f"{name}=" in page for name in stages)
+    assert "docs/parts.md" in README
 
 
 def test_numbers_of_throughput_are_those_of_the_benchmarks():

@@ -246,7 +246,7 @@ def test_new_numbers_do_not_retrace(counted):
         ({"channel": jo.Channel(snr_db=[1, 2])}, "channel.snr_db must be one value here"),
         ({"channel": jo.Channel(snr_db=[[1], [2, 3]])}, "channel.snr_db must be one value here"),
         ({"channel": jo.Channel(gains=[[1], [2, 3]])}, "channel.gains must be a number or an arr"),
-        ({"task": 3}, "task must be one of jo.tasks"),
+        ({"task": 3}, "task must be a part of its kind"),
     ],
 )  # fmt: skip
 def test_bad_studies_are_one_clear_line(changed, words, monkeypatch):

@@ -32,6 +32,26 @@ def test_seven_snrs_equal_seven_simulations(task, start):
 
 
 @pytest.mark.slow
+def test_the_pull_of_fedprox_is_swept(task, start):
+    """Each setting its own simulation; new numbers are no new program, in a grid neither."""
+    sweeping = importlib.import_module("jaxota.sweeping")
+    options = OPTIONS | {"initial": start[:3]}
+    fedprox = jo.cotaf(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=[0.0, 1.0, 40.0]))
+    swept = jo.sweep(KEY, fedprox, jo.Channel(), task, **options)
+    for s, mu in enumerate([0.0, 1.0, 40.0]):
+        one = fedprox.replace(local=jo.Proximal(**LOCAL, mu=mu))
+        one = jo.simulate(KEY, one, jo.Channel(), task, **options)
+        assert_equal(_setting(swept, s), one, task, start[:3])
+    programs = sweeping._program._cache_size()
+    other = fedprox.replace(local=jo.Proximal(**LOCAL, mu=[2.0, 3.0, 5.0]))
+    jo.sweep(KEY, other, jo.Channel(), task, **options)
+    assert sweeping._program._cache_size() == programs
+    lone = fedprox.replace(local=jo.Proximal(**LOCAL))
+    data = jo.sweep(KEY, lone, jo.Channel(), task, **OPTIONS, over=jo.grid(mu=[0, 1])).to_xarray()
+    assert data.mu.values.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.slow
 def test_arrays_go_in_step(task, start):
     """Fields of algorithm, channel and precoder together, and the settings keep their names."""
     step_sizes, powers, gains = [0.01, 0.02], [1.0, 2.0], [0.5, 0.7]

@@ -38,7 +38,11 @@ TWIN_PRECODERS = {
 
 
 def _algorithm(local, precode, estimate, **extra):
-    options = {k: v for k, v in local.items() if k not in ("controlled", "transform")} | extra
+    options = {k: v for k, v in local.items() if k not in ("controlled", "transform", "mu")} | extra
+    if "mu" in local:
+        plain = {k: v for k, v in local.items() if k != "mu"}
+        held = jo.Proximal(**options, mu=local["mu"])
+        return _algorithm(plain, precode, estimate).replace(local=held)
     if precode == "errorfree":
         return (jo.scaffold if local["controlled"] else jo.fedavg)(**options)
     make = jo.cobaaf if local["controlled"] else jo.cotaf
@@ -71,6 +75,7 @@ def _momentum():
 
 EXACT = {
     "fedavg": (PLAIN, {}),
+    "fedprox": (PLAIN | {"mu": 30.0}, {}),
     "scaffold": (CONTROLLED, {}),
     "scaffold, option 2": (CONTROLLED | {"control_option": 2}, {}),
     "scaffold, warm": (CONTROLLED | {"warm_start": True}, {}),
@@ -129,6 +134,7 @@ MEAN = {
     "scaffold": (CONTROLLED, "errorfree", "identity", {}),
     "noisy FedAvg": (PLAIN, "constant", "identity", {}),
     "COTAF": (PLAIN, "offline", "identity", {}),
+    "COTAF, proximal": (PLAIN | {"mu": 30.0}, "online", "identity", {}),
     "BAAF": (PLAIN, "offline", "mmse", {}),
     "COBAAF": (CONTROLLED, "offline", "mmse", {}),
     "COBAAF, online, reported": (CONTROLLED, "online", "reported", {}),

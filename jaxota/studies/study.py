@@ -29,7 +29,7 @@ class Study:
     over: what is swept, `jo.grid(...)`; by default nothing.
     key: a random key, or a seed; trial t's random numbers depend on it and on t alone.
     every: the task is scored after rounds every, 2·every, …
-    calibration_trials: runs that a calibration averages over.
+    calibration_trials: runs that a calibration averages over, each about the work of a trial.
     keep: "trials", every trajectory, or "mean", of each setting count, mean and variance, and those
         of paired differences to the reference.
     reference: the algorithm that the others are compared with; by default the first.
