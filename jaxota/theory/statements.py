@@ -53,7 +53,7 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))
     variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
-    noise = c.dim * c.gradient_bound * c.model_noise / (c.users**2 * c.power)
+    noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
     apart = c.smoothness * c.dissimilarity
     mu, start = c.strong_convexity, c.initial_distance
     log = _log(mu**2 * r * start, variance + noise)
@@ -156,9 +156,9 @@ def _controlled(
     """Gradient variance, model noise, control noise: the three terms of c_3 and c_4."""
     variance = c.gradient_variance * (1.0 + heard) / (c.steps * heard)
     shared = c.dim * c.gradient_bound / (c.steps * heard**2)
-    model = shared * c.model_noise / (threshold**2 * c.power)
-    control = shared * c.control_noise * (1.0 + heard * c.steps)
-    return variance, model, control / (control_threshold**2 * c.control_power)
+    model = shared * (c.model_noise / c.power) / threshold**2
+    control = shared * (c.control_noise / c.control_power) * (1.0 + heard * c.steps)
+    return variance, model, control / control_threshold**2
 
 
 def _accelerated(
