@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxota._memory import in_words
 from jaxota.errors import InputError
 from jaxota.experiments.comparison import plus_minus
 from jaxota.stats import Interval
 from jaxota.studies import driver
-from jaxota.studies.cuts import in_words
 from jaxota.studies.job import StudyJob
 from jaxota.studies.parsing import parse_bytes
 from jaxota.studies.store import Store

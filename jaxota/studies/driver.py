@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxota._memory import in_words, of_machine
 from jaxota.errors import InputError
-from jaxota.studies.cuts import in_words
 from jaxota.studies.means import finished
 from jaxota.studies.work import Job
 
@@ -43,7 +43,7 @@ class Memory:
 
     def __init__(self, job: Job) -> None:
         self.job, self.space = job, job.space
-        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        most = of_machine()
         if self.space.bytes > most:
             raise InputError(
                 f"the results would take {in_words(self.space.bytes)}, and this machine has "

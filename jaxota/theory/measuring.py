@@ -90,7 +90,7 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         )
     air = algorithm.medium(channel)
     noise, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
-    if given(noise) and over > 0 and not _TINY <= noise < np.inf:
+    if given(noise) and given(over) and over > 0 and not _TINY <= noise < np.inf:
         raise InputError(
             f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite in "
             f"float32, as σ_θ is of its size, got {float(channel.power):g}"
