@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxota._arguments import Setting
 
 T = TypeVar("T")
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 def prepared(part: T, name: str) -> T:
@@ -29,7 +30,8 @@ def prepared(part: T, name: str) -> T:
     for field in dataclasses.fields(held):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
-            changes[field.name] = _static(path, value, **field.metadata)
+            if value is not None or field.default is not None:
+                changes[field.name] = _static(path, value, **field.metadata)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
@@ -106,22 +108,30 @@ def _axes(value: Any) -> int:
 
 def shown(value: Any) -> str:
     """A value in a few words on one line."""
-    words = " ".join(repr(value).split())
+    try:
+        words = " ".join(repr(value).split())
+    except Exception:  # of a number of too many digits, say, or of somebody's own class
+        words = f"one of {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
 
 
-def whole(name: str, value: Any, at_least: int) -> int:
+MOST = 2**31 - 1  # what counts is an int32 on a device
+
+
+def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> int:
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
+    if at_most is not None and value > at_most:
+        raise InputError(f"{name} must be a whole number ≤ {at_most}, got {shown(value)}")
     return int(value)
 
 
 def seed(value: Any) -> int:
     """A seed that a random key and NumPy both take."""
-    value = whole("seed", value, 0)
+    value = whole("seed", value, 0, at_most=None)
     if value >= 2**32:
-        raise InputError(f"seed must be < 2**32, got {value}")
+        raise InputError(f"seed must be < 2**32, got {shown(value)}")
     return value
 
 
@@ -140,13 +150,19 @@ def key(path: str, value: Any, axes: int = 0) -> Any:
     raise InputError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
+def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
+    """That of the values allowed which `value` is."""
+    one = isinstance(value, str | numbers.Number | np.bool_)  # of an array == is no answer
+    flag = isinstance(value, bool | np.bool_) and not any(isinstance(x, bool) for x in one_of)
+    if not one or flag or value not in one_of:
+        raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
+    return one_of[one_of.index(value)]
+
+
 def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
     if one_of is not None:
-        if value not in one_of:
-            allowed = " or ".join(map(repr, one_of))
-            raise InputError(f"{path} must be {allowed}, got {shown(value)}")
-        return one_of[one_of.index(value)]
-    if at_least is not None and value is not None:
+        return chosen(path, value, one_of)
+    if at_least is not None:
         return whole(path, value, at_least)
     return canonical(value)
 
@@ -163,7 +179,10 @@ def _traced(
 ) -> Any:
     if dtype == "key":
         return key(path, value, axes=1)
-    array, allowed = as_array(path, value, dtype), (above, at_least, below, infinite, dtype)
+    allowed = above, at_least, below, infinite, dtype
+    if dtype == "int32" and _known.get(id(value)) != allowed:
+        _refuse_fractions(path, value)
+    array = as_array(path, value, dtype)
     if not rank <= array.ndim <= rank + 1:
         shape = "a number" if rank == 0 else f"an array of {rank} axes"
         raise InputError(
@@ -171,9 +190,7 @@ def _traced(
         )
     if isinstance(array, jax.core.Tracer) or _known.get(id(array)) == allowed:
         return array
-    if dtype == "int32":
-        _refuse_fractions(path, value, array)
-    else:
+    if dtype != "int32":
         _refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
     if array is value:  # made by jax, and so never to change: once is enough
         _remember(array, allowed)
@@ -181,11 +198,36 @@ def _traced(
 
 
 def as_array(name: str, value: Any, dtype: str = "float32") -> jax.Array:
-    """`value` as an array."""
+    """`value`, real numbers, as an array."""
     try:
-        return jnp.asarray(value, dtype)
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            value = float(value)
+        elif not _is_real(value):
+            raise TypeError
+        with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+            return jnp.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number or an array, got {shown(value)}") from None
+
+
+def _is_real(value: Any) -> bool:
+    """Whether it is of real numbers, not of words, flags or what else arrays are made of."""
+    if not hasattr(value, "dtype"):
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+            return True  # in somebody's own program
+        value = np.asarray(value)
+    return any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.floating, jnp.integer))
+
+
+def real(name: str, value: Any) -> np.ndarray:
+    """`value`, real numbers or flags, as an array on the host, in its own type."""
+    try:
+        array = np.asarray(value)
+        if array.dtype != bool and not _is_real(array):
+            raise TypeError
+    except Exception:  # ragged lists, random keys, tracers
+        raise InputError(f"{name} must be an array of real numbers, got {shown(value)}") from None
+    return array
 
 
 _known: dict[int, tuple[Any, ...]] = {}  # identity of a jax array → what it was found to keep to
@@ -208,11 +250,14 @@ def vouch(part: T, *names: str) -> T:
     return part
 
 
-def _refuse_fractions(path: str, value: Any, array: jax.Array) -> None:
-    wanted, whole_ones = np.asarray(value, np.float64), np.asarray(array)
-    if (wanted != whole_ones).any():
-        bad = wanted[wanted != whole_ones].flat[0]
-        raise InputError(f"{path} must be whole, got {bad:g}")
+def _refuse_fractions(path: str, value: Any) -> None:
+    as_array(path, value)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+        return
+    host = np.asarray(value, np.float64)
+    bad = host[(host != np.round(host)) | (np.abs(host) > MOST)]
+    if bad.size:
+        raise InputError(f"{path} must be whole, and no more than {MOST}, got {bad.flat[0]:g}")
 
 
 def _refuse_outside(
@@ -226,7 +271,10 @@ def _refuse_outside(
     words, good = list[str](), ~np.isnan(host)
     if not infinite:
         words, good = ["finite"], good & np.isfinite(host)
-    if above is not None:
+    if above == 0.0:  # what is smaller than any normal number is 0 on a device
+        small = ((host > 0) & (host < _TINY)).any()
+        words, good = [*words, f"≥ {_TINY:.2g}" if small else "> 0"], good & (host >= _TINY)
+    elif above is not None:
         words, good = [*words, f"> {above:g}"], good & (host > above)
     if at_least is not None:
         words, good = [*words, f"≥ {at_least:g}"], good & (host >= at_least)

@@ -218,7 +218,7 @@ def superpose(
 ) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
     """All users' values at once over the air, gains undone.
 
-    `energy` [] or [user] is P/α and `noise` sw2/P, `()` if there is none at all. Returns the average
+    `energy` [] or [user] is P/α and `noise` sw2/P, `()` if there is none. Returns the average
     over S^r plus its equivalent noise [s], that noise's standard deviation √ν with
     ν = sw2/(|S|²·α·h_min²), and each user's ‖x_i‖²/P [user]. With an energy for each user the
     average is weighted by √α_i, and |S|√α is Σ√α_i.
