@@ -1,5 +1,6 @@
 """The arguments of `simulate`, `sweep` and `calibrate`: checked, cast and sized before they run."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _validate, stages
+from jaxota import _chunks, _memory, _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -53,22 +54,70 @@ def experiment(
     user_power: bool = False,
 ) -> tuple[dict[str, Any], Options]:
     """Arguments (traced) and options (static) of the program for one experiment."""
-    setting = _setting(algorithm, channel, task)
-    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
-    every = _validate.whole("every", every, 1)
-    if every > rounds:
-        raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
-    calibration_trials = _validate.whole("calibration_trials", calibration_trials, 1)
+    user_power = _validate.chosen("user_power", user_power, (False, True))
+    asked = Asked(rounds, trials, calibration_trials, user_power, measured=plan is None)
+    setting, options = entered(algorithm, channel, task, asked, every)
     arguments = {
         "key": _validate.key("key", key),
         "trials": jnp.arange(trials),
         **setting._asdict(),
-        "plan": _plan(plan, setting, rounds),
+        "plan": _plan(plan, setting, options.rounds),
         "initial": _initial(initial, trials, setting.task),
     }
     over = Spread() if unspread(arguments) else spread(trials)
-    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices)
-    return arguments, Options(rounds, every, calibration_trials, bool(user_power), chunk, over)
+    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices, options.rounds)
+    return arguments, options._replace(chunk=chunk, over=over)
+
+
+def entered(
+    algorithm: Algorithm, channel: Channel, task: Task, asked: "Asked", every: int
+) -> tuple[Setting, Options]:
+    """Parts and counts, checked: nothing is made, so that nothing can be too large to be made."""
+    setting = _setting(algorithm, channel, task)
+    names = "rounds", "trials", asked.called
+    counts = list(zip(names, asked[:3], strict=True))
+    for name, count in counts:
+        _validate.whole(name, count, 1, at_most=None)
+    refuse_large(setting.algorithm, setting.task, asked)
+    rounds, _, runs = (_validate.whole(name, count, 1) for name, count in counts)
+    every = _validate.whole("every", every, 1)
+    if every > rounds:
+        raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
+    return setting, Options(rounds, every, runs, asked.user_power, chunk=1)
+
+
+class Asked(NamedTuple):
+    """How much is asked for."""
+
+    rounds: int
+    trials: int
+    calibration_trials: int
+    user_power: bool = False
+    settings: int = 1
+    measured: bool = True  # whether a plan is, where the algorithm needs one
+    called: str = "calibration_trials"  # what it calls these
+    kept: bool = True  # whether all results are in memory at once
+
+
+def refuse_large(algorithm: Algorithm, task: Task, asked: Asked) -> None:
+    """InputError where results, a calibration or a single trial take more memory than there is."""
+    blocks, rounds = 1 + bool(algorithm.local.controlled), asked.rounds
+    ledger = 2 + 3 * blocks + asked.user_power * blocks * task.users  # a round's, with one score
+    result = 4 * (rounds * ledger + 2 * task.dim)
+    running = _chunks.bytes_per_trial((algorithm,), task, rounds)
+    long = f"of {_validate.shown(rounds)} rounds"
+    _memory.refuse(
+        "rounds, or users × steps × batch,", f"one trial {long}", running + asked.settings * result
+    )
+    if asked.kept:
+        results = asked.settings * asked.trials * result
+        over = f" in {asked.settings} settings" if asked.settings > 1 else ""
+        many = f"{_validate.shown(asked.trials)} trials {long}{over}"
+        _memory.refuse("trials", many, running + results)
+    if asked.measured and algorithm.needs:
+        moments = 4 * blocks * rounds * (3 * task.users + 2)
+        many = f"{_validate.shown(asked.calibration_trials)} runs {long}"
+        _memory.refuse(asked.called, many, running + asked.calibration_trials * moments)
 
 
 def calibration(
@@ -80,26 +129,25 @@ def calibration(
     initial: Numbers | None,
 ) -> tuple[dict[str, Any], Options]:
     """Arguments and options of the program that measures a plan."""
-    setting = _setting(algorithm, Channel(), task)
-    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
+    asked = Asked(rounds, 1, trials, called="trials", kept=False)
+    setting, options = entered(algorithm, Channel(), task, asked, every=1)
     arguments = {
         "key": _validate.key("key", key),
         "algorithm": setting.algorithm,
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    asked = Options(rounds, 1, trials, False, chunk=1)
     if unspread(arguments):
-        chunk = trials_at_once((setting.algorithm,), setting.task)
-        return arguments, asked._replace(chunk=chunk)
-    return arguments, of_calibration(asked, setting.algorithm, setting.task)
+        chunk = trials_at_once((setting.algorithm,), setting.task, 1, options.rounds)
+        return arguments, options._replace(chunk=chunk)
+    return arguments, of_calibration(options, setting.algorithm, setting.task)
 
 
 def of_calibration(options: Options, algorithm: Algorithm, task: Task) -> Options:
     """The options of the program that measures the plan of an experiment of these `options`."""
     trials = options.calibration_trials
     over = spread(trials)
-    chunk = trials_at_once((algorithm,), task, over.devices)
+    chunk = trials_at_once((algorithm,), task, over.devices, options.rounds)
     return Options(options.rounds, 1, trials, False, chunk, over)
 
 
@@ -135,7 +183,7 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         )
     if not isinstance(channel, Channel):
         raise InputError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
-    if not hasattr(task, "problem"):
+    if not dataclasses.is_dataclass(task) or isinstance(task, type) or not hasattr(task, "problem"):
         raise InputError(
             "task must be one of jo.tasks, such as synthetic_regression(...), "
             f"got {_validate.shown(task)}"
@@ -149,8 +197,8 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         if given(value):  # no fading has neither law nor answer
             _validate.offers(path, value, protocol, like)
     setting = Setting(**parts)
-    for name, part in parts.items():
-        _validate.consult(part, name, setting)
+    for name in ("task", "channel", "algorithm"):  # to try an optimiser takes a model's memory
+        _validate.consult(parts[name], name, setting)
     return setting
 
 

@@ -21,14 +21,14 @@ def of_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def refuse(what: str, taken: int, advice: str) -> None:
-    """InputError where `what` takes more bytes than there are."""
+def refuse(names: str, what: str, taken: int) -> None:
+    """InputError, by the `names` of what may be lowered, where `what` takes more than there is."""
     device = of_device()
     most, whose = (device, "a device") if device else (of_machine(), "this machine")
     if taken > most:
         raise InputError(
-            f"{what} would take {in_words(taken)} of memory, and {whose} has {in_words(most)}: "
-            f"{advice}"
+            f"{names} must be smaller: {what} would take {in_words(taken)} of memory, and {whose} "
+            f"has {in_words(most)}"
         )
 
 

@@ -110,8 +110,8 @@ def shown(value: Any) -> str:
     """A value in a few words on one line."""
     try:
         words = " ".join(repr(value).split())
-    except Exception:  # of a number of too many digits, say, or of somebody's own class
-        words = f"one of {type(value).__name__}"
+    except Exception:  # of somebody's own class, or as Python writes no more digits
+        words = "too many digits" if isinstance(value, int) else f"one of {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
 
 
@@ -122,7 +122,7 @@ def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> i
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
-    if at_most is not None and value > at_most:
+    if at_most is not None and int(value) > at_most:
         raise InputError(f"{name} must be a whole number ≤ {at_most}, got {shown(value)}")
     return int(value)
 

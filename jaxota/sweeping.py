@@ -69,7 +69,9 @@ def sweep(
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
     dealt = options.over if unspread(parts, arguments) else spread(trials, count)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials)
+    asked = _arguments.Asked(rounds, trials, calibration_trials, user_power, count)
+    _arguments.refuse_large(parts["algorithm"], parts["task"], asked)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials, rounds)
     options = options._replace(chunk=chunk, over=dealt)
     axes = tuple(0 if axes else None for axes in extra.values())
     history = _program(options, structure, axes, values, **arguments)

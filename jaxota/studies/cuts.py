@@ -73,7 +73,7 @@ def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:
 def _weight(group: Group) -> int:
     """An estimate of what a row takes, to find the largest group and a size to begin with."""
     parts: Any = group.parts
-    return _chunks.bytes_per_trial(parts["algorithms"], parts["task"])
+    return _chunks.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
 
 
 def _room(budget: int | None) -> int:

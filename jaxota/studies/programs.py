@@ -162,7 +162,8 @@ def _rules(group: Group) -> int:
 def _sized(group: Group, settings: int, trials: int) -> Options:
     over = spread(trials, settings if 0 in group.axes else 1)
     copies = math.ceil(settings / over.settings) * over.devices
-    chunk = trials_at_once(group.parts["algorithms"], group.parts["task"], copies)
+    work = group.parts["algorithms"], group.parts["task"], copies, group.options.rounds
+    chunk = trials_at_once(*work)
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 

@@ -235,23 +235,15 @@ def _stacked(name: str, values: list[Any]) -> Any:
 
 
 def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) -> Group:
-    run = study.random_key, study.rounds, study.trials
     every = math.gcd(study.every, study.rounds)  # the last round is scored, whatever their number
+    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=False)
     entered = [
-        _arguments.experiment(
-            run[0],
-            algorithm,
-            channel,
-            task,
-            *run[1:],
-            every=every,
-            calibration_trials=study.calibration_trials,
-        )
+        _arguments.entered(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
-    arguments, options = entered[0]
-    checked = tuple(each["algorithm"] for each, _ in entered)
-    parts = {"algorithms": checked, "channel": arguments["channel"], "task": arguments["task"]}
+    setting, options = entered[0]
+    checked = tuple(each.algorithm for each, _ in entered)
+    parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
     extra = [
         _validate.extra_axes(part, name)
         for name, part in (

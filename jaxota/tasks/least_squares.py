@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen, _random, _validate
+from jaxota import _eigen, _memory, _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
@@ -57,6 +57,12 @@ class SyntheticRegression:
     def floats_per_trial(self, batch: int) -> int:
         rows = batch + 2 * self.samples if self.redraw else batch
         return self.users * (self.samples + rows * (self.dim + 1))
+
+    def check(self, path: str, setting: Any) -> None:
+        rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as the gradient reads them
+        size = f"{self.users} × {self.samples} × {self.dim} numbers"
+        taken = 4 * self.users * (rows + self.dim**2)
+        _memory.refuse(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
         key = _random.fold_in(self.key, trial) if self.redraw else self.key
