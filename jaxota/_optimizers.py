@@ -60,9 +60,7 @@ def _asked(path: str, optimizer: optax.GradientTransformation, dim: int) -> floa
 
 
 @functools.lru_cache(maxsize=64)
-def _along(
-    optimizer: optax.GradientTransformation, dim: int
-) -> tuple[tuple[int, ...], str, float]:
+def _along(optimizer: optax.GradientTransformation, dim: int) -> tuple[tuple[int, ...], str, float]:
     """Of the transformation's first answer to a probe gradient shape, type, and their product."""
     with jax.ensure_compile_time_eval():
         # On the host but for the answer: each operation is a program to compile or to load.

@@ -6,6 +6,8 @@ inside someone's own `jit` or `vmap` only shapes are known.
 
 import dataclasses
 import numbers
+import os
+import pathlib
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -133,6 +135,30 @@ def seed(value: Any) -> int:
     if value >= 2**32:
         raise InputError(f"seed must be < 2**32, got {shown(value)}")
     return value
+
+
+def words(name: str, value: Any) -> str:
+    """`value`, which is to be read by people."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be words, got {shown(value)}")
+    return value
+
+
+def path(name: str, value: Any) -> pathlib.Path:
+    """`value` as a path."""
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise InputError(f"{name} must be a path, got {shown(value)}")
+    return pathlib.Path(value)
+
+
+def number(
+    name: str, value: Any, at_least: float | None = None, infinite: bool = False
+) -> jax.Array:
+    """`value` as an array of numbers, none below `at_least`; of what is traced all is well."""
+    array = as_array(name, value)
+    if not isinstance(array, jax.core.Tracer):
+        _refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
+    return array
 
 
 def first_line(error: Exception) -> str:

@@ -165,6 +165,7 @@ class History:
 
         Swept arrays and random keys, which are no coordinates, are variables of their own.
         """
+        path = _validate.path("path", path)
         dataset = self.to_xarray().assign_attrs(
             format=_FORMAT,
             every=self.every,
@@ -194,6 +195,7 @@ class History:
         """Read a history that `save` wrote."""
         import xarray
 
+        path = _validate.path("path", path)
         try:
             dataset = xarray.load_dataset(path, engine="h5netcdf", decode_cf=False)
             if dataset.attrs.get("format") != _FORMAT:

@@ -52,6 +52,8 @@ def sweep(
     power of users.
     """
     experiment = key, algorithm, channel, task, rounds, trials
+    if not isinstance(over, Grid):
+        raise InputError(f"over must be a jo.grid(...), got {_validate.shown(over)}")
     if over.axes:
         _refuse_with_grid(plan=plan, initial=initial, user_power=user_power or None)
         return _product(over, *experiment, every, calibration_trials)
@@ -96,7 +98,7 @@ def _product(
     calibration_trials: int,
 ) -> History:
     """The history of a study of one algorithm."""
-    _validate.whole("every", every, 1)
+    rounds, every = _validate.whole("rounds", rounds, 1), _validate.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}

@@ -173,8 +173,12 @@ def _checked(study: Study) -> Study:
         raise InputError(f"over must be a jo.grid(...), got {_validate.shown(study.over)}")
     if not isinstance(study.algorithms, dict) or not study.algorithms:
         raise InputError("algorithms must be a dict of at least one algorithm by its label")
-    if study.keep not in KEEP:
-        raise InputError(f"keep must be {' or '.join(KEEP)}, got {study.keep!r}")
+    for label in study.algorithms:
+        _validate.words("algorithms", label)
+    if not isinstance(study.keep, str) or study.keep not in KEEP:
+        raise InputError(f"keep must be {' or '.join(KEEP)}, got {_validate.shown(study.keep)}")
+    for name in ("reference", "metric", "name"):
+        _validate.words(name, getattr(study, name))
     reference = study.reference or next(iter(study.algorithms))
     if reference not in study.algorithms:
         raise InputError(
@@ -185,7 +189,8 @@ def _checked(study: Study) -> Study:
         name: _validate.whole(name, getattr(study, name), 1)
         for name in ("rounds", "trials", "every", "calibration_trials")
     }
-    key = study.key if isinstance(study.key, jax.Array) else _validate.seed(study.key)
+    is_seed = not isinstance(study.key, jax.Array | np.ndarray)
+    key = _validate.seed(study.key) if is_seed else _validate.key("key", study.key)
     return study.replace(reference=reference, key=key, **counts)
 
 

@@ -219,9 +219,14 @@ def _dot(subscripts: str, *operands: Array) -> Array:
 
 def _per_user(name: str, values: Any) -> list[np.ndarray]:
     try:
-        return [np.asarray(value, np.float32) for value in values]
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be an array, or a list of one array a user") from None
+        each = [_validate.real(name, value) for value in values]
+    except (TypeError, InputError):
+        raise InputError(
+            f"{name} must be an array, or a list of one array a user, of real numbers, "
+            f"got {_validate.shown(values)}"
+        ) from None
+    with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+        return [array.astype(np.float32, copy=False) for array in each]
 
 
 def _check_user(

@@ -27,12 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota import _validate
+from jaxota import _memory, _validate
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
 from jaxota.theory.bound import Flags, Values
 from jaxota.theory.constants import Constants as Constants
+from jaxota.theory.constants import together
 from jaxota.types import Numbers, Vector, given
 
 _SAME = 0.01  # relative difference of step sizes that count as one
@@ -121,6 +122,10 @@ def step_size(
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
     stands in the logarithm, so that G² limits the step where there is little noise.
     """
+    if not any(theorem is known for known in (theorem_1, theorem_2, theorem_3)):
+        raise InputError(
+            f"theorem must be theorem_1, theorem_2 or theorem_3, got {_validate.shown(theorem)}"
+        )
     return theorem(constants, rounds).step_size
 
 
@@ -131,7 +136,10 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
     rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
-    shrinking = _number("contraction", contraction, 0.0)
+    _memory.refuse("rounds", f"{rounds} weights", 12 * rounds)
+    shrinking = _validate.number("contraction", contraction, 0.0)
+    if shrinking.ndim:
+        raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
     age = jnp.arange(rounds, -1, -1, dtype="float32")
     shrink = jnp.log1p(-jnp.minimum(shrinking / 2.0, 1.0))
     powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
@@ -144,7 +152,7 @@ def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
     models: [R + 1, d] θ^0 … θ^R.
     contraction: μ·Kη.
     """
-    rows = jnp.asarray(models, "float32")
+    rows = _validate.number("models", models)
     if rows.ndim != 2 or len(rows) < 2:
         raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(rows.shape)}")
     return jnp.einsum("r,rd->d", weights(contraction, len(rows) - 1), rows, precision="highest")
@@ -191,7 +199,8 @@ def _conditions(
     c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
 ) -> dict[str, Any]:
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
-    asked = chosen / c.steps if step_size is None else _number("step_size", step_size, 0.0)
+    asked = chosen / c.steps if step_size is None else _validate.number("step_size", step_size, 0.0)
+    together(step_size=asked, rounds=r)
     like = jnp.zeros_like(chosen)
 
     def known(value: Any, holds: Callable[[Array], Array]) -> Flags:
@@ -230,17 +239,6 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
             "strongly convex tasks; give every user at least d samples of full rank"
         )
-    return constants, _number("rounds", rounds, 1.0)
-
-
-def _number(name: str, value: Any, at_least: float) -> Values:
-    """`value` as an array of numbers, none below `at_least`."""
-    try:
-        array = jnp.asarray(value, "float32")
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name} must be a number or an array, got {_validate.shown(value)}"
-        ) from None
-    if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= at_least):
-        raise InputError(f"{name} must be ≥ {at_least:g}, got {_validate.shown(value)}")
-    return array
+    asked = _validate.number("rounds", rounds, 1.0)
+    together(rounds=asked, **vars(constants))
+    return constants, asked
