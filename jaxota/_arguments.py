@@ -74,6 +74,7 @@ def entered(
 ) -> tuple[Setting, Options]:
     """Parts and counts, checked: nothing is made, so that nothing can be too large to be made."""
     setting = _setting(algorithm, channel, task)
+    _validate.consult(setting.task, "task", setting)
     names = "rounds", "trials", asked.called
     counts = list(zip(names, asked[:3], strict=True))
     for name, count in counts:
@@ -83,6 +84,8 @@ def entered(
     every = _validate.whole("every", every, 1)
     if every > rounds:
         raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
+    for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
+        _validate.consult(getattr(setting, name), name, setting)
     return setting, Options(rounds, every, runs, asked.user_power, chunk=1)
 
 
@@ -175,12 +178,16 @@ _STAGES = {
 }
 
 
-def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
-    """Each part by itself, then all of them together."""
+def check_algorithm(path: str, algorithm: Any) -> None:
     if not isinstance(algorithm, Algorithm):
         raise InputError(
-            f"algorithm must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
+            f"{path} must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
         )
+
+
+def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
+    """Each part by itself."""
+    check_algorithm("algorithm", algorithm)
     if not isinstance(channel, Channel):
         raise InputError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
     if not dataclasses.is_dataclass(task) or isinstance(task, type) or not hasattr(task, "problem"):
@@ -196,10 +203,7 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         value = functools.reduce(lambda part, name: getattr(part, name, ()), names, parts[holder])
         if given(value):  # no fading has neither law nor answer
             _validate.offers(path, value, protocol, like)
-    setting = Setting(**parts)
-    for name in ("task", "channel", "algorithm"):  # to try an optimiser takes a model's memory
-        _validate.consult(parts[name], name, setting)
-    return setting
+    return Setting(**parts)
 
 
 # Of what the plan holds of a block, by the names that stages ask for: fields of both blocks.

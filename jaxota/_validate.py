@@ -156,6 +156,8 @@ def number(
 ) -> jax.Array:
     """`value` as an array of numbers, none below `at_least`; of what is traced all is well."""
     array = as_array(name, value)
+    if not array.size:
+        raise InputError(f"{name} must hold at least one number, got none")
     if not isinstance(array, jax.core.Tracer):
         _refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
     return array
@@ -178,11 +180,12 @@ def key(path: str, value: Any, axes: int = 0) -> Any:
 
 def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
     """That of the values allowed which `value` is."""
-    one = isinstance(value, str | numbers.Number | np.bool_)  # of an array == is no answer
-    flag = isinstance(value, bool | np.bool_) and not any(isinstance(x, bool) for x in one_of)
-    if not one or flag or value not in one_of:
-        raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
-    return one_of[one_of.index(value)]
+    plain = value.item() if isinstance(value, np.generic) else value
+    for one in one_of:
+        alike = isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool)
+        if alike and plain == one:
+            return one
+    raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
 
 
 def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:

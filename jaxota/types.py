@@ -242,7 +242,7 @@ class Plan:
 
         path = _validate.path("path", path)
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 return cls(**{k: _validate.real(k, v) for k, v in stored.items()})
         except Exception as error:  # of any kind that a damaged file can cause
             raise InputError(

@@ -197,12 +197,12 @@ def test_canonical_does_not_keep_everything():
 
 def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
-    mask = optax.scale(jnp.linspace(0.5, 1.0, task.dim))
+    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Asked(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
-        _arguments._setting(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task)
+        _arguments.entered(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task, once, 1)
     for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
         algorithm = jo.cotaf(**LOCAL).replace(server=server)
-        setting = _arguments._setting(algorithm, jo.Channel(), task)
+        setting, _ = _arguments.entered(algorithm, jo.Channel(), task, once, 1)
         assert isinstance(setting.algorithm.server, jo.Optimizer)
 
 

@@ -137,7 +137,7 @@ def _seeded(over: Grid, found: list[dict[str, str]], known: dict[str, Any]) -> G
         field = known[path]
         if field is None or field.metadata.get("dtype") != "key":
             return given
-        return tuple(jax.random.key(v) if isinstance(v, int) else v for v in given)
+        return tuple(jax.random.key(_validate.seed(v)) if isinstance(v, int) else v for v in given)
 
     axes = [
         dataclasses.replace(axis, fields={k: values(of[k], v) for k, v in axis.fields.items()})
@@ -173,8 +173,12 @@ def _checked(study: Study) -> Study:
         raise InputError(f"over must be a jo.grid(...), got {_validate.shown(study.over)}")
     if not isinstance(study.algorithms, dict) or not study.algorithms:
         raise InputError("algorithms must be a dict of at least one algorithm by its label")
-    for label in study.algorithms:
-        _validate.words("algorithms", label)
+    for label, algorithm in study.algorithms.items():
+        _validate.words("a label of algorithms", label)
+        path = f"algorithms[{label!r}]" if label else "algorithm"
+        _arguments.check_algorithm(path, algorithm)
+    if isinstance(study.channel, type) or isinstance(study.task, type):
+        raise InputError("channel and task must be made, such as jo.Channel(), got a class")
     if not isinstance(study.keep, str) or study.keep not in KEEP:
         raise InputError(f"keep must be {' or '.join(KEEP)}, got {_validate.shown(study.keep)}")
     for name in ("reference", "metric", "name"):
@@ -236,7 +240,8 @@ def _stacked(name: str, values: list[Any]) -> Any:
             return jnp.stack([jnp.asarray(value) for value in values])
         return np.stack([np.asarray(value) for value in values])
     except (TypeError, ValueError):
-        raise InputError(f"{name} must hold numbers of one shape, got {values!r}") from None
+        got = _validate.shown(values)
+        raise InputError(f"{name} must hold numbers of one shape, got {got}") from None
 
 
 def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) -> Group:

@@ -240,5 +240,5 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "strongly convex tasks; give every user at least d samples of full rank"
         )
     asked = _validate.number("rounds", rounds, 1.0)
-    together(rounds=asked, **vars(constants))
+    together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
     return constants, asked
