@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _chunks, _memory, _validate, stages
+from jaxota import _chunks, _inside, _memory, _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -247,8 +247,11 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
 def _refuse_diverged(plan: Plan) -> None:
     for name, value in vars(plan).items():
         array = _validate.as_array(f"plan.{name}", value)
-        if not isinstance(array, jax.core.Tracer) and np.isnan(array).any():
-            raise InputError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
+        line = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
+        if isinstance(array, jax.core.Tracer):
+            _inside.check(~jnp.isnan(array))
+        elif np.isnan(array).any():
+            raise InputError(line)
 
 
 def _initial(
@@ -264,6 +267,8 @@ def _initial(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
             f"got {list(models.shape)}"
         )
-    if not isinstance(models, jax.core.Tracer) and not np.isfinite(models).all():
+    if isinstance(models, jax.core.Tracer):
+        _inside.check(jnp.isfinite(models))
+    elif not np.isfinite(models).all():
         raise InputError("initial must be finite, got NaN or inf")
     return gathered(models)

@@ -1,7 +1,7 @@
 """On entry: every part is checked against its declaration, and its numbers cast to arrays.
 
 A value that is not allowed is one line that names the field and what it may be. Tracers pass:
-inside someone's own `jit` or `vmap` only shapes are known.
+inside someone's own `jit` or `vmap` only shapes are known, and `_inside` sees to the rest.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota import _inside
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.types import given
@@ -154,12 +155,14 @@ def path(name: str, value: Any) -> pathlib.Path:
 def number(
     name: str, value: Any, at_least: float | None = None, infinite: bool = False
 ) -> jax.Array:
-    """`value` as an array of numbers, none below `at_least`; of what is traced all is well."""
+    """`value` as an array of numbers, none below `at_least`; of what is traced bad ones are NaN."""
     array = as_array(name, value)
     if not array.size:
         raise InputError(f"{name} must hold at least one number, got none")
-    if not isinstance(array, jax.core.Tracer):
-        _refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
+    if isinstance(array, jax.core.Tracer):
+        good = _kept(jnp, array, None, at_least, None, infinite)[1]
+        return jnp.where(good, array, jnp.nan)
+    _refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
     return array
 
 
@@ -217,7 +220,11 @@ def _traced(
         raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if isinstance(array, jax.core.Tracer) or _known.get(id(array)) == allowed:
+    if isinstance(array, jax.core.Tracer):
+        if dtype != "int32":
+            _inside.check(_kept(jnp, array, above, at_least, below, infinite)[1])
+        return array
+    if _known.get(id(array)) == allowed:
         return array
     if dtype != "int32":
         _refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
@@ -297,18 +304,31 @@ def _refuse_outside(
     below: float | None,
     infinite: bool,
 ) -> None:
-    words, good = list[str](), ~np.isnan(host)
-    if not infinite:
-        words, good = ["finite"], good & np.isfinite(host)
-    if above == 0.0:  # what is smaller than any normal number is 0 on a device
-        small = ((host > 0) & (host < _TINY)).any()
-        words, good = [*words, f"≥ {_TINY:.2g}" if small else "> 0"], good & (host >= _TINY)
-    elif above is not None:
-        words, good = [*words, f"> {above:g}"], good & (host > above)
-    if at_least is not None:
-        words, good = [*words, f"≥ {at_least:g}"], good & (host >= at_least)
-    if below is not None:
-        words, good = [*words, f"< {below:g}"], good & (host < below)
+    words, good = _kept(np, host, above, at_least, below, infinite)
     if not good.all():
         bad = host[~good].flat[0]
-        raise InputError(f"{path} must be {' and '.join(words) or 'a number'}, got {bad:g}")
+        if above == 0.0 and 0 < bad < _TINY:
+            words = f"≥ {_TINY:.2g}, the least that a device tells from 0"
+        raise InputError(f"{path} must be {words}, got {bad:g}")
+
+
+def _kept(
+    xp: Any,
+    values: Any,
+    above: float | None,
+    at_least: float | None,
+    below: float | None,
+    infinite: bool,
+) -> tuple[str, Any]:
+    """What values may be, in words, and which of them are, by NumPy or JAX."""
+    words, good = list[str](), ~xp.isnan(values)
+    if not infinite:
+        words, good = ["finite"], good & xp.isfinite(values)
+    if above is not None:
+        least = values >= _TINY if above == 0.0 else values > above
+        words, good = [*words, f"> {above:g}"], good & least
+    if at_least is not None:
+        words, good = [*words, f"≥ {at_least:g}"], good & (values >= at_least)
+    if below is not None:
+        words, good = [*words, f"< {below:g}"], good & (values < below)
+    return " and ".join(words) or "a number", good

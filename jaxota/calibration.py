@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _random
+from jaxota import _arguments, _inside, _random
 from jaxota._devices import compiled, everywhere, gathered, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
@@ -40,9 +40,10 @@ def calibrate(
     trials: independent runs to average over.
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
-    arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
+    with _inside.noted() as found:
+        arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
     _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
-    return _program(options, **arguments)
+    return _inside.or_nan(_program(options, **arguments), found)
 
 
 _plans: dict[Any, Plan] = {}  # the last ones, by what they were measured of

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _random
+from jaxota import _inside, _random
 from jaxota.compress import Side
 from jaxota.errors import InputError
 from jaxota.fading import Link, Still, everyone
@@ -122,13 +122,14 @@ class Channel:
                 f"channel.gains must have one entry for each of {users} users, "
                 f"got shape {list(self.gains.shape)}"
             )
-        if given(self.participants) and not isinstance(self.participants, jax.core.Tracer):
-            chosen = np.asarray(self.participants)
-            bad = chosen[(chosen < 1) | (chosen > users)]
+        if given(self.participants):
+            line = f"channel.participants must lie in 1 … {users}, the users"
+            good = (self.participants >= 1) & (self.participants <= users)
+            if isinstance(good, jax.core.Tracer):
+                return _inside.check(good)
+            bad = np.asarray(self.participants)[~np.asarray(good)]
             if bad.size:
-                raise InputError(
-                    f"channel.participants must lie in 1 … {users}, the users, got {bad.flat[0]}"
-                )
+                raise InputError(f"{line}, got {bad.flat[0]}")
 
 
 @part
@@ -231,7 +232,7 @@ def superpose(
     deviation = jnp.float32(0.0)
     if given(noise):
         # Roots before the product: ν itself may overflow where its root does not.
-        deviation = jnp.where(noise > 0, jnp.sqrt(noise) * jnp.sqrt(common), 0.0)
+        deviation = jnp.where(noise == 0, 0.0, jnp.sqrt(noise) * jnp.sqrt(common))
         deviation /= link.count * link.floor
         received += deviation * law.draw(key, received.shape)
     spent = link.heard * link.amplification * block.energies

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota import _memory, _validate
+from jaxota import _inside, _memory, _validate
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
@@ -232,7 +232,8 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
             f"got {_validate.shown(constants)}"
         )
-    constants = _validate.prepared(constants, "constants")
+    with _inside.noted() as found:
+        constants = _validate.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise InputError(
@@ -241,4 +242,4 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
         )
     asked = _validate.number("rounds", rounds, 1.0)
     together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
-    return constants, asked
+    return constants, _inside.or_nan(asked, found)
