@@ -59,7 +59,7 @@ def experiment(
     setting, options = entered(algorithm, channel, task, asked, every)
     arguments = {
         "key": _validate.key("key", key),
-        "trials": jnp.arange(trials),
+        "trials": jnp.arange(trials, dtype="int32"),
         **setting._asdict(),
         "plan": _plan(plan, setting, options.rounds),
         "initial": _initial(initial, trials, setting.task),

@@ -91,7 +91,7 @@ def measure(
     initial: Float[Array, "trial d"] | Absent,
 ) -> Plan:
     """To be compiled: the plan from all calibration trials."""
-    trials = jnp.arange(options.calibration_trials)
+    trials = jnp.arange(options.calibration_trials, dtype="int32")
     return pool(*observe(options, key, trials, algorithm, task, initial))
 
 

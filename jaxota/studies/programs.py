@@ -179,7 +179,7 @@ def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., 
     done = []
     for first in range(0, total, size):
         report("calibrating", first, total)
-        numbers = jnp.arange(first, first + size)
+        numbers = jnp.arange(first, first + size, dtype="int32")
         done.append(jax.device_get(program(values, programs.key, numbers)))
     joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *done)
     return jax.device_get(pooled(joined))
