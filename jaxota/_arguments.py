@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _chunks, _inside, _memory, _validate, stages
+from jaxota import _chunks, _inside, _memory, _parts, _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -74,7 +74,7 @@ def entered(
 ) -> tuple[Setting, Options]:
     """Parts and counts, checked: nothing is made, so that nothing can be too large to be made."""
     setting = _setting(algorithm, channel, task)
-    _validate.consult(setting.task, "task", setting)
+    _parts.consult(setting.task, "task", setting)
     names = "rounds", "trials", asked.called
     counts = list(zip(names, asked[:3], strict=True))
     for name, count in counts:
@@ -85,7 +85,7 @@ def entered(
     if every > rounds:
         raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
     for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
-        _validate.consult(getattr(setting, name), name, setting)
+        _parts.consult(getattr(setting, name), name, setting)
     return setting, Options(rounds, every, runs, asked.user_power, chunk=1)
 
 
@@ -157,7 +157,7 @@ def of_calibration(options: Options, algorithm: Algorithm, task: Task) -> Option
 def refuse_swept(**parts: Any) -> None:
     """`simulate` and `calibrate` take one setting."""
     for name, part in parts.items():
-        for path, extra in _validate.extra_axes(part, name).items():
+        for path, extra in _parts.extra_axes(part, name).items():
             if extra:
                 raise InputError(
                     f"{path} must be one value here, got an array; jo.sweep takes arrays"
@@ -197,12 +197,12 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         )
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
-    parts = {name: _validate.prepared(part, name) for name, part in parts.items()}
+    parts = {name: _parts.prepared(part, name) for name, part in parts.items()}
     for path, (protocol, like) in _STAGES.items():
         holder, *names = path.split(".")
         value = functools.reduce(lambda part, name: getattr(part, name, ()), names, parts[holder])
         if given(value):  # no fading has neither law nor answer
-            _validate.offers(path, value, protocol, like)
+            _parts.offers(path, value, protocol, like)
     return Setting(**parts)
 
 
@@ -229,7 +229,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
     if not algorithm.local.controlled:
         plan = plan.replace(**{name: () for name in vars(plan) if "control" in name})
     _refuse_diverged(plan)
-    plan = _validate.prepared(plan, "plan")
+    plan = _parts.prepared(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)

@@ -1,112 +1,17 @@
-"""On entry: every part is checked against its declaration, and its numbers cast to arrays.
+"""Values as users give them: cast, or one line that names the field and what it may be."""
 
-A value that is not allowed is one line that names the field and what it may be. Tracers pass:
-inside someone's own `jit` or `vmap` only shapes are known, and `_inside` sees to the rest.
-"""
-
-import dataclasses
 import numbers
 import os
 import pathlib
-import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import _inside
-from jaxota._canonical import canonical
 from jaxota.errors import InputError
-from jaxota.types import given
 
-if TYPE_CHECKING:
-    from jaxota._arguments import Setting
-
-T = TypeVar("T")
 _TINY = float(np.finfo(np.float32).tiny)
-
-
-def prepared(part: T, name: str) -> T:
-    """`part` with its traced fields as arrays; InputError at the first value not allowed."""
-    changes, held = {}, _as_dataclass(part)
-    for field in dataclasses.fields(held):
-        value, path = getattr(part, field.name), f"{name}.{field.name}"
-        if field.metadata.get("static"):
-            if value is not None or field.default is not None:
-                changes[field.name] = _static(path, value, **field.metadata)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes[field.name] = prepared(value, path)
-        elif "rank" not in field.metadata:
-            _refuse_undeclared(path, field, value)
-        elif given(value):
-            changes[field.name] = _traced(path, value, **field.metadata)
-        elif field.default != ():
-            raise InputError(f"{path} must be given, got ()")
-    return dataclasses.replace(held, **changes)
-
-
-def _as_dataclass(part: Any) -> Any:
-    """`part`, of which type checkers know no more than its own name."""
-    return part
-
-
-def _refuse_undeclared(path: str, field: dataclasses.Field[Any], value: Any) -> None:
-    """A field that is neither traced nor static must hold a part."""
-    if isinstance(value, numbers.Number | np.ndarray | jax.Array):
-        raise InputError(
-            f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
-            "multiplies, `jo.static(...)` if it counts or chooses"
-        )
-    raise InputError(
-        f"{path} must be a part of its kind, such as jo.Online() or jo.rayleigh(), "
-        f"got {shown(value)}"
-    )
-
-
-def offers(path: str, value: Any, protocol: type, like: str) -> None:
-    """Refuse a `value` that lacks what a stage must offer."""
-    wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
-    missing = [name for name in wanted if not hasattr(value, name)]
-    if missing:
-        raise InputError(
-            f"{path} must be one such as {like}, got {shown(value)}, "
-            f"which lacks {', '.join(missing)}"
-        )
-
-
-def consult(part: Any, path: str, setting: "Setting") -> None:
-    """Let `part`, and every part inside it, check that it goes with the others of the `setting`."""
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            consult(value, f"{path}.{field.name}", setting)
-    if hasattr(part, "check"):
-        part.check(path, setting)
-
-
-def extra_axes(part: Any, name: str) -> dict[str, int]:
-    """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
-    if not given(part):
-        return {}
-    extra: dict[str, int] = {}
-    for field in dataclasses.fields(part):
-        value, path = getattr(part, field.name), f"{name}.{field.name}"
-        if field.metadata.get("static"):
-            continue
-        if dataclasses.is_dataclass(value):
-            extra |= extra_axes(value, path)
-        elif "rank" in field.metadata and given(value):
-            extra[path] = _axes(value) - field.metadata["rank"]
-    return extra
-
-
-def _axes(value: Any) -> int:
-    """How many axes an array has, or a list, which need not be of one shape yet."""
-    try:
-        return np.ndim(value)
-    except ValueError:
-        return 1
 
 
 def shown(value: Any) -> str:
@@ -147,7 +52,8 @@ def words(name: str, value: Any) -> str:
 
 def path(name: str, value: Any) -> pathlib.Path:
     """`value` as a path."""
-    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+    told = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(told, str) or "\0" in told:
         raise InputError(f"{name} must be a path, got {shown(value)}")
     return pathlib.Path(value)
 
@@ -160,9 +66,9 @@ def number(
     if not array.size:
         raise InputError(f"{name} must hold at least one number, got none")
     if isinstance(array, jax.core.Tracer):
-        good = _kept(jnp, array, None, at_least, None, infinite)[1]
+        good = kept(jnp, array, None, at_least, None, infinite)[1]
         return jnp.where(good, array, jnp.nan)
-    _refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
+    refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
     return array
 
 
@@ -189,48 +95,6 @@ def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
         if alike and plain == one:
             return one
     raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
-
-
-def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
-    if one_of is not None:
-        return chosen(path, value, one_of)
-    if at_least is not None:
-        return whole(path, value, at_least)
-    return canonical(value)
-
-
-def _traced(
-    path: str,
-    value: Any,
-    rank: int,
-    above: float | None,
-    at_least: float | None,
-    below: float | None,
-    infinite: bool,
-    dtype: str,
-) -> Any:
-    if dtype == "key":
-        return key(path, value, axes=1)
-    allowed = above, at_least, below, infinite, dtype
-    if dtype == "int32" and _known.get(id(value)) != allowed:
-        _refuse_fractions(path, value)
-    array = as_array(path, value, dtype)
-    if not rank <= array.ndim <= rank + 1:
-        shape = "a number" if rank == 0 else f"an array of {rank} axes"
-        raise InputError(
-            f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
-        )
-    if isinstance(array, jax.core.Tracer):
-        if dtype != "int32":
-            _inside.check(_kept(jnp, array, above, at_least, below, infinite)[1])
-        return array
-    if _known.get(id(array)) == allowed:
-        return array
-    if dtype != "int32":
-        _refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
-    if array is value:  # made by jax, and so never to change: once is enough
-        _remember(array, allowed)
-    return array
 
 
 def as_array(name: str, value: Any, dtype: str = "float32") -> jax.Array:
@@ -266,27 +130,7 @@ def real(name: str, value: Any) -> np.ndarray:
     return array
 
 
-_known: dict[int, tuple[Any, ...]] = {}  # identity of a jax array → what it was found to keep to
-
-
-def _remember(array: Any, allowed: tuple[Any, ...]) -> None:
-    """Until the array is gone."""
-    _known[id(array)] = allowed
-    weakref.finalize(array, _known.pop, id(array), None)
-
-
-def vouch(part: T, *names: str) -> T:
-    """`part`, whose arrays of these `names` were checked where they came from: they are not looked
-    at again."""
-    for field in dataclasses.fields(_as_dataclass(part)):
-        value, rules = getattr(part, field.name), field.metadata
-        if field.name in names and given(value):
-            allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
-            _remember(value, tuple(allowed))
-    return part
-
-
-def _refuse_fractions(path: str, value: Any) -> None:
+def refuse_fractions(path: str, value: Any) -> None:
     as_array(path, value)
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
         return
@@ -296,7 +140,7 @@ def _refuse_fractions(path: str, value: Any) -> None:
         raise InputError(f"{path} must be whole, and no more than {MOST}, got {bad.flat[0]:g}")
 
 
-def _refuse_outside(
+def refuse_outside(
     path: str,
     host: np.ndarray,
     above: float | None,
@@ -304,7 +148,7 @@ def _refuse_outside(
     below: float | None,
     infinite: bool,
 ) -> None:
-    words, good = _kept(np, host, above, at_least, below, infinite)
+    words, good = kept(np, host, above, at_least, below, infinite)
     if not good.all():
         bad = host[~good].flat[0]
         if above == 0.0 and 0 < bad < _TINY:
@@ -312,7 +156,7 @@ def _refuse_outside(
         raise InputError(f"{path} must be {words}, got {bad:g}")
 
 
-def _kept(
+def kept(
     xp: Any,
     values: Any,
     above: float | None,

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota import _arguments, _inside, _validate
+from jaxota import _arguments, _inside, _parts, _validate
 from jaxota._chunks import trials_at_once
 from jaxota._devices import compiled, on_devices, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -62,13 +62,13 @@ def sweep(
             *experiment, plan, initial, every, calibration_trials, user_power
         )
     parts = {name: arguments.pop(name) for name in _PARTS}
-    if not any(any(_validate.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
+    if not any(any(_parts.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
         measured = {name: parts[name] for name in ("algorithm", "task", "plan")}
         parts["plan"] = remembered(options, arguments["key"], **measured)
     values, structure = jax.tree.flatten(parts)
     extra: dict[str, int] = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
-        extra |= _validate.extra_axes(parts[name], name)
+        extra |= _parts.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
     dealt = options.over if unspread(parts, arguments) else spread(trials, count)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from jaxota import _files
+from jaxota import _files, _validate
 from jaxota.errors import InputError
 
 T = TypeVar("T")
@@ -226,8 +226,6 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
-        from jaxota import _validate  # which looks here for what a part is
-
         path = _validate.path("path", path)
         fields: dict[str, Any] = {
             k: _validate.real(f"plan.{k}", v) for k, v in vars(self).items() if given(v)
@@ -238,8 +236,6 @@ class Plan:
     @classmethod
     def load(cls, path: Path) -> "Plan":
         """Read a plan that `save` wrote."""
-        from jaxota import _validate
-
         path = _validate.path("path", path)
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _arguments, _validate
+from jaxota import _arguments, _parts, _validate
 from jaxota._canonical import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
@@ -239,13 +239,13 @@ def test_a_part_that_needs_what_no_plan_holds_is_named(task):
 
 def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
-    looked, original = [], _validate._refuse_outside
+    looked, original = [], _validate.refuse_outside
 
     def counted(path, host, *rest):
         looked.append(path)
         original(path, host, *rest)
 
-    monkeypatch.setattr(_validate, "_refuse_outside", counted)
+    monkeypatch.setattr(_validate, "refuse_outside", counted)
     task = jo.tasks.regression(*arrays)
     run = functools.partial(_arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
     for _ in range(2):
@@ -254,7 +254,7 @@ def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
     with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
         run(jo.Channel(), bad, 1, 1)
-    known = len(_validate._known)
+    known = len(_parts._known)
     del task, bad
     gc.collect()
-    assert len(_validate._known) < known
+    assert len(_parts._known) < known

@@ -20,7 +20,7 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _validate, stages
+from jaxota import _parts, stages
 from jaxota.channel import Ideal
 from jaxota.fading import Nakagami, Rayleigh, Rician, Still
 
@@ -158,10 +158,10 @@ SHIPPED: list[tuple[type, Sequence[object]]] = [
 def test_shipped_parts_offer_what_their_stage_asks(protocol, parts):
     members = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     for part in parts:
-        _validate.offers("part", part, protocol, "")
+        _parts.offers("part", part, protocol, "")
         for name in members:
             with pytest.raises(jo.InputError, match=f"which lacks.*{name}"):
-                _validate.offers("part", object(), protocol, "")
+                _parts.offers("part", object(), protocol, "")
 
 
 def test_parts_are_replaced_as_checkers_know():
@@ -173,7 +173,7 @@ def test_parts_are_replaced_as_checkers_know():
 
 
 def test_protocols_name_their_members():
-    """`_validate.offers` reads them: of a member that is only annotated it would not know."""
+    """`_parts.offers` reads them: of a member that is only annotated it would not know."""
     for name, protocol in vars(stages).items():
         if getattr(protocol, "_is_protocol", False) and protocol.__module__.startswith("jaxota"):
             assert not vars(protocol).get("__annotations__"), name

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import _arguments, _validate
+from jaxota import _arguments, _parts, _validate
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS, check_scores
@@ -255,7 +255,7 @@ def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) 
     checked = tuple(each.algorithm for each, _ in entered)
     parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
     extra = [
-        _validate.extra_axes(part, name)
+        _parts.extra_axes(part, name)
         for name, part in (
             *(("algorithm", algorithm) for algorithm in checked),
             *(("channel", parts["channel"]), ("task", parts["task"])),
@@ -284,7 +284,7 @@ def _scores(group: Group) -> list[str]:
     """The names of a task's scores."""
     task = group.parts["task"]
     leaves, structure = jax.tree.flatten(task)
-    extra = _validate.extra_axes(task, "task").values()
+    extra = _parts.extra_axes(task, "task").values()
     one = [v[0] if more else v for v, more in zip(leaves, extra, strict=True)]
 
     def score(leaves: list[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen, _memory, _random, _validate
+from jaxota import _eigen, _memory, _parts, _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
@@ -189,7 +189,7 @@ def regression(
     for user, (f, t) in enumerate(zip(rows, values, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
     arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
-    return _validate.vouch(Regression(*arrays), "features", "targets", "counts")
+    return _parts.vouch(Regression(*arrays), "features", "targets", "counts")
 
 
 def synthetic_regression(

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota import _inside, _memory, _validate
+from jaxota import _inside, _memory, _parts, _validate
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
@@ -233,7 +233,7 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             f"got {_validate.shown(constants)}"
         )
     with _inside.noted() as found:
-        constants = _validate.prepared(constants, "constants")
+        constants = _parts.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise InputError(
