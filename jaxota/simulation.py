@@ -52,7 +52,7 @@ def simulate(
     What is not allowed raises `InputError`. Inside your own `jax.jit` or `jax.vmap` shapes, counts
     and choices do; of traced numbers that are not allowed (a step size below 0, more participants
     than users) all results are NaN. Everything is computed in float32, also where
-    `jax_enable_x64` is set: the numbers are the same.
+    `jax_enable_x64` is set: the numbers are the same, but for what optax rounds otherwise.
     """
     experiment = key, algorithm, channel, task, rounds, trials
     with _inside.noted() as found:
