@@ -109,7 +109,8 @@ BAD = [
     ),
     (
         {"trials": 10**11},
-        "trials must be smaller: 100000000000 trials of 2 rounds would take 8.8 TB of memory, and this machine has 17.2 GB",
+        "trials must be smaller: 100000000000 trials of 2 rounds would take 8.8 TB of "
+        "memory, and this machine has 17.2 GB",
     ),
     ({"trials": 10**30}, "trials must be smaller: 1000000000000000000000000000000 trials of 2"),
     ({"rounds": 10**9}, "rounds, or users × steps × batch, must be smaller: one trial of 10000"),
