@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _offered, _validate, stages
+from jaxota import _chunks, _inside, _memory, _offered, _parts, _validate, stages
 from jaxota._chunks import trials_at_once
 from jaxota._devices import Spread, gathered, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -53,22 +53,73 @@ def experiment(
     user_power: bool = False,
 ) -> tuple[dict[str, Any], Options]:
     """Arguments (traced) and options (static) of the program for one experiment."""
-    setting = _setting(algorithm, channel, task)
-    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
-    every = _validate.whole("every", every, 1)
-    if every > rounds:
-        raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
-    calibration_trials = _validate.whole("calibration_trials", calibration_trials, 1)
+    user_power = _validate.chosen("user_power", user_power, (False, True))
+    asked = Asked(rounds, trials, calibration_trials, user_power, measured=plan is None)
+    setting, options = entered(algorithm, channel, task, asked, every)
     arguments = {
         "key": _validate.key("key", key),
-        "trials": jnp.arange(trials),
+        "trials": jnp.arange(trials, dtype="int32"),
         **setting._asdict(),
-        "plan": _plan(plan, setting, rounds),
+        "plan": _plan(plan, setting, options.rounds),
         "initial": _initial(initial, trials, setting.task),
     }
     over = Spread() if unspread(arguments) else spread(trials)
-    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices)
-    return arguments, Options(rounds, every, calibration_trials, bool(user_power), chunk, over)
+    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices, options.rounds)
+    return arguments, options._replace(chunk=chunk, over=over)
+
+
+def entered(
+    algorithm: Algorithm, channel: Channel, task: Task, asked: "Asked", every: int
+) -> tuple[Setting, Options]:
+    """Parts and counts, checked: nothing is made, so that nothing can be too large to be made."""
+    setting = _setting(algorithm, channel, task)
+    _parts.consult(setting.task, "task", setting)
+    names = "rounds", "trials", asked.called
+    counts = list(zip(names, asked[:3], strict=True))
+    for name, count in counts:
+        _validate.whole(name, count, 1, at_most=None)
+    refuse_large(setting.algorithm, setting.task, asked)
+    rounds, _, runs = (_validate.whole(name, count, 1) for name, count in counts)
+    every = _validate.whole("every", every, 1)
+    if every > rounds:
+        raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
+    for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
+        _parts.consult(getattr(setting, name), name, setting)
+    return setting, Options(rounds, every, runs, asked.user_power, chunk=1)
+
+
+class Asked(NamedTuple):
+    """How much is asked for."""
+
+    rounds: int
+    trials: int
+    calibration_trials: int
+    user_power: bool = False
+    settings: int = 1
+    measured: bool = True  # whether a plan is, where the algorithm needs one
+    called: str = "calibration_trials"  # what it calls these
+    kept: bool = True  # whether all results are in memory at once
+
+
+def refuse_large(algorithm: Algorithm, task: Task, asked: Asked) -> None:
+    """InputError where results, a calibration or a single trial take more memory than there is."""
+    blocks, rounds = 1 + bool(algorithm.local.controlled), asked.rounds
+    ledger = 2 + 3 * blocks + asked.user_power * blocks * task.users  # a round's, with one score
+    result = 4 * (rounds * ledger + 2 * task.dim)
+    running = _chunks.bytes_per_trial((algorithm,), task, rounds)
+    long = f"of {_validate.shown(rounds)} rounds"
+    _memory.refuse(
+        "rounds, or users × steps × batch,", f"one trial {long}", running + asked.settings * result
+    )
+    if asked.kept:
+        results = asked.settings * asked.trials * result
+        over = f" in {asked.settings} settings" if asked.settings > 1 else ""
+        many = f"{_validate.shown(asked.trials)} trials {long}{over}"
+        _memory.refuse("trials", many, running + results)
+    if asked.measured and algorithm.needs:
+        moments = 4 * blocks * rounds * (3 * task.users + 2)
+        many = f"{_validate.shown(asked.calibration_trials)} runs {long}"
+        _memory.refuse(asked.called, many, running + asked.calibration_trials * moments)
 
 
 def calibration(
@@ -80,33 +131,32 @@ def calibration(
     initial: Numbers | None,
 ) -> tuple[dict[str, Any], Options]:
     """Arguments and options of the program that measures a plan."""
-    setting = _setting(algorithm, Channel(), task)
-    rounds, trials = _validate.whole("rounds", rounds, 1), _validate.whole("trials", trials, 1)
+    asked = Asked(rounds, 1, trials, called="trials", kept=False)
+    setting, options = entered(algorithm, Channel(), task, asked, every=1)
     arguments = {
         "key": _validate.key("key", key),
         "algorithm": setting.algorithm,
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    asked = Options(rounds, 1, trials, False, chunk=1)
     if unspread(arguments):
-        chunk = trials_at_once((setting.algorithm,), setting.task)
-        return arguments, asked._replace(chunk=chunk)
-    return arguments, of_calibration(asked, setting.algorithm, setting.task)
+        chunk = trials_at_once((setting.algorithm,), setting.task, 1, options.rounds)
+        return arguments, options._replace(chunk=chunk)
+    return arguments, of_calibration(options, setting.algorithm, setting.task)
 
 
 def of_calibration(options: Options, algorithm: Algorithm, task: Task) -> Options:
     """The options of the program that measures the plan of an experiment of these `options`."""
     trials = options.calibration_trials
     over = spread(trials)
-    chunk = trials_at_once((algorithm,), task, over.devices)
+    chunk = trials_at_once((algorithm,), task, over.devices, options.rounds)
     return Options(options.rounds, 1, trials, False, chunk, over)
 
 
 def refuse_swept(**parts: Any) -> None:
     """`simulate` and `calibrate` take one setting."""
     for name, part in parts.items():
-        for path, extra in _validate.extra_axes(part, name).items():
+        for path, extra in _parts.extra_axes(part, name).items():
             if extra:
                 raise InputError(
                     f"{path} must be one value here, got an array; jo.sweep takes arrays"
@@ -128,26 +178,27 @@ _STAGES = {
 }
 
 
-def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
-    """Each part by itself, then all of them together."""
+def check_algorithm(path: str, algorithm: Any) -> None:
     if not isinstance(algorithm, Algorithm):
         raise InputError(
-            f"algorithm must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
+            f"{path} must be one such as jo.cobaaf(...), got {_validate.shown(algorithm)}"
         )
+
+
+def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
+    """Each part by itself."""
+    check_algorithm("algorithm", algorithm)
     if not isinstance(channel, Channel):
         raise InputError(f"channel must be a jo.Channel(...), got {_validate.shown(channel)}")
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
     for stage in _stages(parts):
         _offered.is_part(*stage)
-    parts = {name: _validate.prepared(part, name) for name, part in parts.items()}
+    parts = {name: _parts.prepared(part, name) for name, part in parts.items()}
     for stage in _stages(parts):
         _offered.offers(*stage)
-    _validate.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0)
-    setting = Setting(**parts)
-    for name, part in parts.items():
-        _validate.consult(part, name, setting)
-    return setting
+    _validate.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0, None)
+    return Setting(**parts)
 
 
 def _stages(parts: dict[str, Any]) -> list[tuple[str, Any, type, str]]:
@@ -181,7 +232,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
     if not algorithm.local.controlled:
         plan = plan.replace(**{name: () for name in vars(plan) if "control" in name})
     _refuse_diverged(plan)
-    plan = _validate.prepared(plan, "plan")
+    plan = _parts.prepared(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
@@ -199,8 +250,11 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
 def _refuse_diverged(plan: Plan) -> None:
     for name, value in vars(plan).items():
         array = _validate.as_array(f"plan.{name}", value)
-        if not isinstance(array, jax.core.Tracer) and np.isnan(array).any():
-            raise InputError(f"plan.{name} holds NaN: its calibration diverged; lower step_size")
+        line = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
+        if isinstance(array, jax.core.Tracer):
+            _inside.check(~jnp.isnan(array))
+        elif np.isnan(array).any():
+            raise InputError(line)
 
 
 def _initial(
@@ -216,6 +270,8 @@ def _initial(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
             f"got {list(models.shape)}"
         )
-    if not isinstance(models, jax.core.Tracer) and not np.isfinite(models).all():
+    if isinstance(models, jax.core.Tracer):
+        _inside.check(jnp.isfinite(models))
+    elif not np.isfinite(models).all():
         raise InputError("initial must be finite, got NaN or inf")
     return gathered(models)

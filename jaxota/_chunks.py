@@ -15,6 +15,7 @@ MEMORY = 2**30  # bytes of working memory that the trials in flight may take
 # On CPU, what their users' steps may hold, so that it stays close to the processor: measured by
 # benchmarks/in_flight.py.
 CACHE = 2**23
+KEYS = 112  # bytes of a round's seven random keys, and of those they are split from
 # What may run between two signs of progress: users of all trials and settings, and products.
 IN_FLIGHT = 4000
 PRODUCTS = 2e10
@@ -24,10 +25,12 @@ MOMENT, ROWS = 4e9, 8
 FEW, LARGEST = 250, 16
 
 
-def trials_at_once(algorithms: Sequence["Algorithm"], task: Task, copies: int = 1) -> int:
+def trials_at_once(
+    algorithms: Sequence["Algorithm"], task: Task, copies: int = 1, rounds: int = 0
+) -> int:
     """How many trials of `algorithms` side by side are in flight at once, if as many `copies` of
     each run beside them: settings, and devices."""
-    most = MEMORY // (bytes_per_trial(algorithms, task) * copies)
+    most = MEMORY // (bytes_per_trial(algorithms, task, rounds) * copies)
     if jax.default_backend() == "cpu":
         steps = max(_floats_of_steps(algorithm, task) for algorithm in algorithms)
         most = min(most, CACHE // (4 * steps * copies))
@@ -42,9 +45,9 @@ def _floats_of_steps(algorithm: "Algorithm", task: Task) -> int:
     return 4 * task.users * task.dim + batches
 
 
-def bytes_per_trial(algorithms: Sequence["Algorithm"], task: Task) -> int:
-    """An estimate of what a trial takes while it runs."""
-    return 4 * sum(
+def bytes_per_trial(algorithms: Sequence["Algorithm"], task: Task, rounds: int = 0) -> int:
+    """An estimate of what a trial takes while it runs, with the keys of so many rounds."""
+    return KEYS * rounds + 4 * sum(
         task.users * (8 * task.dim + algorithm.local.steps * algorithm.local.draws)
         + task.floats_per_trial(algorithm.local.draws)
         for algorithm in algorithms

@@ -1,112 +1,75 @@
-"""On entry: every part is checked against its declaration, and its numbers cast to arrays.
+"""Values as users give them: cast, or one line that names the field and what it may be."""
 
-A value that is not allowed is one line that names the field and what it may be. Tracers pass:
-inside someone's own `jit` or `vmap` only shapes are known.
-"""
-
-import dataclasses
 import numbers
-import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+import os
+import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota._canonical import canonical
 from jaxota.errors import InputError
-from jaxota.types import given
 
-if TYPE_CHECKING:
-    from jaxota._arguments import Setting
-
-T = TypeVar("T")
-
-
-def prepared(part: T, name: str) -> T:
-    """`part` with its traced fields as arrays; InputError at the first value not allowed."""
-    changes, held = {}, _as_dataclass(part)
-    for field in dataclasses.fields(held):
-        value, path = getattr(part, field.name), f"{name}.{field.name}"
-        if field.metadata.get("static"):
-            changes[field.name] = _static(path, value, **field.metadata)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes[field.name] = prepared(value, path)
-        elif "rank" not in field.metadata:
-            _refuse_undeclared(path, field, value)
-        elif given(value):
-            changes[field.name] = _traced(path, value, **field.metadata)
-        elif field.default != ():
-            raise InputError(f"{path} must be given, got ()")
-    return dataclasses.replace(held, **changes)
-
-
-def _as_dataclass(part: Any) -> Any:
-    """`part`, of which type checkers know no more than its own name."""
-    return part
-
-
-def _refuse_undeclared(path: str, field: dataclasses.Field[Any], value: Any) -> None:
-    """A field that is neither traced nor static must hold a part."""
-    raise InputError(
-        f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
-        f"multiplies, `jo.static(...)` if it counts or chooses; or hold a part, got {shown(value)}"
-    )
-
-
-def consult(part: Any, path: str, setting: "Setting") -> None:
-    """Let `part`, and every part inside it, check that it goes with the others of the `setting`."""
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            consult(value, f"{path}.{field.name}", setting)
-    if hasattr(part, "check"):
-        part.check(path, setting)
-
-
-def extra_axes(part: Any, name: str) -> dict[str, int]:
-    """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
-    if not given(part):
-        return {}
-    extra: dict[str, int] = {}
-    for field in dataclasses.fields(part):
-        value, path = getattr(part, field.name), f"{name}.{field.name}"
-        if field.metadata.get("static"):
-            continue
-        if dataclasses.is_dataclass(value):
-            extra |= extra_axes(value, path)
-        elif "rank" in field.metadata and given(value):
-            extra[path] = _axes(value) - field.metadata["rank"]
-    return extra
-
-
-def _axes(value: Any) -> int:
-    """How many axes an array has, or a list, which need not be of one shape yet."""
-    try:
-        return np.ndim(value)
-    except ValueError:
-        return 1
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 def shown(value: Any) -> str:
     """A value in a few words on one line."""
-    words = " ".join(repr(value).split())
+    try:
+        words = " ".join(repr(value).split())
+    except Exception:  # of somebody's own class, or as Python writes no more digits
+        words = "too many digits" if isinstance(value, int) else f"one of {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
 
 
-def whole(name: str, value: Any, at_least: int) -> int:
+MOST = 2**31 - 1  # what counts is an int32 on a device
+
+
+def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> int:
     """`value` as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
+    if at_most is not None and int(value) > at_most:
+        raise InputError(f"{name} must be a whole number ≤ {at_most}, got {shown(value)}")
     return int(value)
 
 
 def seed(value: Any) -> int:
     """A seed that a random key and NumPy both take."""
-    value = whole("seed", value, 0)
+    value = whole("seed", value, 0, at_most=None)
     if value >= 2**32:
-        raise InputError(f"seed must be < 2**32, got {value}")
+        raise InputError(f"seed must be < 2**32, got {shown(value)}")
     return value
+
+
+def words(name: str, value: Any) -> str:
+    """`value`, which is to be read by people."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be words, got {shown(value)}")
+    return value
+
+
+def path(name: str, value: Any) -> pathlib.Path:
+    """`value` as a path."""
+    told = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(told, str) or "\0" in told:
+        raise InputError(f"{name} must be a path, got {shown(value)}")
+    return pathlib.Path(value)
+
+
+def number(
+    name: str, value: Any, at_least: float | None = None, infinite: bool = False
+) -> jax.Array:
+    """`value` as an array of numbers, none below `at_least`; of what is traced bad ones are NaN."""
+    array = as_array(name, value)
+    if not array.size:
+        raise InputError(f"{name} must hold at least one number, got none")
+    if isinstance(array, jax.core.Tracer):
+        good = kept(jnp, array, None, at_least, None, infinite)[1]
+        return jnp.where(good, array, jnp.nan)
+    refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
+    return array
 
 
 def first_line(error: Exception) -> str:
@@ -124,82 +87,60 @@ def key(path: str, value: Any, axes: int = 0) -> Any:
     raise InputError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
-def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
-    if one_of is not None:
-        if value not in one_of:
-            allowed = " or ".join(map(repr, one_of))
-            raise InputError(f"{path} must be {allowed}, got {shown(value)}")
-        return one_of[one_of.index(value)]
-    if at_least is not None and value is not None:
-        return whole(path, value, at_least)
-    return canonical(value)
-
-
-def _traced(
-    path: str,
-    value: Any,
-    rank: int,
-    above: float | None,
-    at_least: float | None,
-    below: float | None,
-    infinite: bool,
-    dtype: str,
-) -> Any:
-    if dtype == "key":
-        return key(path, value, axes=1)
-    array, allowed = as_array(path, value, dtype), (above, at_least, below, infinite, dtype)
-    if not rank <= array.ndim <= rank + 1:
-        shape = "a number" if rank == 0 else f"an array of {rank} axes"
-        raise InputError(
-            f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
-        )
-    if isinstance(array, jax.core.Tracer) or _known.get(id(array)) == allowed:
-        return array
-    if dtype == "int32":
-        _refuse_fractions(path, value, array)
-    else:
-        _refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
-    if array is value:  # made by jax, and so never to change: once is enough
-        _remember(array, allowed)
-    return array
+def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
+    """That of the values allowed which `value` is."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    for one in one_of:
+        alike = isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool)
+        if alike and plain == one:
+            return one
+    raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
 
 
 def as_array(name: str, value: Any, dtype: str = "float32") -> jax.Array:
-    """`value` as an array."""
+    """`value`, real numbers, as an array."""
     try:
-        return jnp.asarray(value, dtype)
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            value = float(value)
+        elif not _is_real(value):
+            raise TypeError
+        with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+            return jnp.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number or an array, got {shown(value)}") from None
 
 
-_known: dict[int, tuple[Any, ...]] = {}  # identity of a jax array → what it was found to keep to
+def _is_real(value: Any) -> bool:
+    """Whether it is of real numbers, not of words, flags or what else arrays are made of."""
+    if not hasattr(value, "dtype"):
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+            return True  # in somebody's own program
+        value = np.asarray(value)
+    return any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.floating, jnp.integer))
 
 
-def _remember(array: Any, allowed: tuple[Any, ...]) -> None:
-    """Until the array is gone."""
-    _known[id(array)] = allowed
-    weakref.finalize(array, _known.pop, id(array), None)
+def real(name: str, value: Any) -> np.ndarray:
+    """`value`, real numbers or flags, as an array on the host, in its own type."""
+    try:
+        array = np.asarray(value)
+        if array.dtype != bool and not _is_real(array):
+            raise TypeError
+    except Exception:  # ragged lists, random keys, tracers
+        raise InputError(f"{name} must be an array of real numbers, got {shown(value)}") from None
+    return array
 
 
-def vouch(part: T, *names: str) -> T:
-    """`part`, whose arrays of these `names` were checked where they came from: they are not looked
-    at again."""
-    for field in dataclasses.fields(_as_dataclass(part)):
-        value, rules = getattr(part, field.name), field.metadata
-        if field.name in names and given(value):
-            allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
-            _remember(value, tuple(allowed))
-    return part
+def refuse_fractions(path: str, value: Any) -> None:
+    as_array(path, value)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+        return
+    host = np.asarray(value, np.float64)
+    bad = host[(host != np.round(host)) | (np.abs(host) > MOST)]
+    if bad.size:
+        raise InputError(f"{path} must be whole, and no more than {MOST}, got {bad.flat[0]:g}")
 
 
-def _refuse_fractions(path: str, value: Any, array: jax.Array) -> None:
-    wanted, whole_ones = np.asarray(value, np.float64), np.asarray(array)
-    if (wanted != whole_ones).any():
-        bad = wanted[wanted != whole_ones].flat[0]
-        raise InputError(f"{path} must be whole, got {bad:g}")
-
-
-def _refuse_outside(
+def refuse_outside(
     path: str,
     host: np.ndarray,
     above: float | None,
@@ -207,15 +148,31 @@ def _refuse_outside(
     below: float | None,
     infinite: bool,
 ) -> None:
-    words, good = list[str](), ~np.isnan(host)
-    if not infinite:
-        words, good = ["finite"], good & np.isfinite(host)
-    if above is not None:
-        words, good = [*words, f"> {above:g}"], good & (host > above)
-    if at_least is not None:
-        words, good = [*words, f"≥ {at_least:g}"], good & (host >= at_least)
-    if below is not None:
-        words, good = [*words, f"< {below:g}"], good & (host < below)
+    words, good = kept(np, host, above, at_least, below, infinite)
     if not good.all():
         bad = host[~good].flat[0]
-        raise InputError(f"{path} must be {' and '.join(words) or 'a number'}, got {bad:g}")
+        if above == 0.0 and 0 < bad < _TINY:
+            words = f"≥ {_TINY:.2g}, the least that a device tells from 0"
+        raise InputError(f"{path} must be {words}, got {bad:g}")
+
+
+def kept(
+    xp: Any,
+    values: Any,
+    above: float | None,
+    at_least: float | None,
+    below: float | None,
+    infinite: bool,
+) -> tuple[str, Any]:
+    """What values may be, in words, and which of them are, by NumPy or JAX."""
+    words, good = list[str](), ~xp.isnan(values)
+    if not infinite:
+        words, good = ["finite"], good & xp.isfinite(values)
+    if above is not None:
+        least = values >= _TINY if above == 0.0 else values > above
+        words, good = [*words, f"> {above:g}"], good & least
+    if at_least is not None:
+        words, good = [*words, f"≥ {at_least:g}"], good & (values >= at_least)
+    if below is not None:
+        words, good = [*words, f"< {below:g}"], good & (values < below)
+    return " and ".join(words) or "a number", good

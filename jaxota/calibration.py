@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _random, _watched
+from jaxota import _arguments, _inside, _random, _watched
 from jaxota._devices import compiled, everywhere, gathered, together, unspread
 from jaxota.algorithms import Algorithm
 from jaxota.channel import Ideal, Wired
@@ -40,9 +40,10 @@ def calibrate(
     trials: independent runs to average over, each about the work of a trial of `simulate`.
     initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
-    arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
+    with _inside.noted() as found:
+        arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
     _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
-    return _program(options, **arguments)
+    return _inside.or_nan(_program(options, **arguments), found)
 
 
 _plans: dict[Any, Plan] = {}  # the last ones, by what they were measured of
@@ -90,7 +91,7 @@ def measure(
     initial: Float[Array, "trial d"] | Absent,
 ) -> Plan:
     """To be compiled: the plan from all calibration trials."""
-    trials = jnp.arange(options.calibration_trials)
+    trials = jnp.arange(options.calibration_trials, dtype="int32")
     return pool(*observe(options, key, trials, algorithm, task, initial))
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _random
+from jaxota import _inside, _random
 from jaxota.compress import Side
 from jaxota.errors import InputError
 from jaxota.fading import Link, Still, everyone
@@ -77,8 +77,12 @@ class Channel:
 
     def noise_variance(self, dim: int) -> Scalar:
         """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
+        return self.power * self.noise_ratio(dim)
+
+    def noise_ratio(self, dim: int) -> Scalar:
+        """sw2/P: of the SNR alone, as sw2 itself may be too small or too large for float32."""
         symbols = dim if self.snr_per == "symbol" else 1
-        return self.power * 10.0 ** (-self.snr_db / 10.0) / symbols
+        return 10.0 ** (-self.snr_db / 10.0) / symbols
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """What the fading remembers before round 1."""
@@ -99,7 +103,7 @@ class Channel:
         the model block's) let them speak.
         """
         mean = self.gains if given(self.gains) else jnp.ones(users, "float32")
-        noise = dim * self.noise_variance(dim) / self.power
+        noise = dim * self.noise_ratio(dim)
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
         heard = model.heard > 0
         if controlled:
@@ -118,13 +122,14 @@ class Channel:
                 f"channel.gains must have one entry for each of {users} users, "
                 f"got shape {list(self.gains.shape)}"
             )
-        if given(self.participants) and not isinstance(self.participants, jax.core.Tracer):
-            chosen = np.asarray(self.participants)
-            bad = chosen[(chosen < 1) | (chosen > users)]
+        if given(self.participants):
+            line = f"channel.participants must lie in 1 … {users}, the users"
+            good = (self.participants >= 1) & (self.participants <= users)
+            if isinstance(good, jax.core.Tracer):
+                return _inside.check(good)
+            bad = np.asarray(self.participants)[~np.asarray(good)]
             if bad.size:
-                raise InputError(
-                    f"channel.participants must lie in 1 … {users}, the users, got {bad.flat[0]}"
-                )
+                raise InputError(f"{line}, got {bad.flat[0]}")
 
 
 @part
@@ -194,6 +199,16 @@ class Block:
     replace = dataclasses.replace
 
 
+def noise_over(power: Scalar | float, air: "Carrier", dim: int) -> Scalar | Absent:
+    """sw2/P of a block of budget P = `power` and `dim` coordinates; `()` if there is no noise."""
+    ratio = getattr(air, "noise_ratio", None)
+    if ratio is not None:
+        # Not ratio/(power/P): XLA would make that (ratio·P)/power, and so form sw2 after all.
+        return ratio(dim) * (air.power / power)
+    noise = air.noise_variance(dim)
+    return noise / power if given(noise) else ()
+
+
 def superpose(
     key: PRNGKeyArray,
     block: Block,
@@ -204,7 +219,7 @@ def superpose(
 ) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
     """All users' values at once over the air, gains undone.
 
-    `energy` [] or [user] is P/α and `noise` sw2, `()` if there is none at all. Returns the average
+    `energy` [] or [user] is P/α and `noise` sw2/P, `()` if there is none. Returns the average
     over S^r plus its equivalent noise [s], that noise's standard deviation √ν with
     ν = sw2/(|S|²·α·h_min²), and each user's ‖x_i‖²/P [user]. With an energy for each user the
     average is weighted by √α_i, and |S|√α is Σ√α_i.
@@ -217,7 +232,7 @@ def superpose(
     deviation = jnp.float32(0.0)
     if given(noise):
         # Roots before the product: ν itself may overflow where its root does not.
-        deviation = jnp.where(noise > 0, jnp.sqrt(noise / block.power) * jnp.sqrt(common), 0.0)
+        deviation = jnp.where(noise == 0, 0.0, jnp.sqrt(noise) * jnp.sqrt(common))
         deviation /= link.count * link.floor
         received += deviation * law.draw(key, received.shape)
     spent = link.heard * link.amplification * block.energies

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _random
+from jaxota import _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Memory, Numbers, Scalar, Traced, given, part, static, traced
 
@@ -279,8 +279,10 @@ def nakagami(
 
     The other arguments are those of `rayleigh`; `correlation` must be 0.
     """
-    if np.any(np.asarray(correlation) != 0):
-        raise InputError(f"correlation must be 0 with Nakagami fading, got {correlation!r}")
+    if np.shape(_validate.number("correlation", correlation)) or correlation != 0:
+        raise InputError(
+            f"correlation must be 0 with Nakagami fading, got {_validate.shown(correlation)}"
+        )
     return Fading(Nakagami(m), _answer(threshold, control_threshold, answer), csi_error, antennas)
 
 

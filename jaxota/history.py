@@ -165,6 +165,7 @@ class History:
 
         Swept arrays and random keys, which are no coordinates, are variables of their own.
         """
+        path = _validate.path("path", path)
         dataset = self.to_xarray().assign_attrs(
             format=_FORMAT,
             every=self.every,
@@ -192,12 +193,15 @@ class History:
     @classmethod
     def load(cls, path: Path) -> "History":
         """Read a history that `save` wrote."""
+        import h5py
         import xarray
 
+        path = _validate.path("path", path)
         try:
+            with h5py.File(path) as file:  # where this fails, h5netcdf says more than one line
+                if dict(file.attrs).get("format") != _FORMAT:
+                    raise ValueError(f"its format is not {_FORMAT!r}")
             dataset = xarray.load_dataset(path, engine="h5netcdf", decode_cf=False)
-            if dataset.attrs.get("format") != _FORMAT:
-                raise ValueError(f"its format is not {_FORMAT!r}")
             kinds = ("scores", "average_scores", "settings", "grid")
             names = {k: json.loads(dataset.attrs[k]) for k in kinds}
             grid = tuple((axis, size) for axis, size in names["grid"])

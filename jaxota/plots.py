@@ -8,7 +8,7 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxota import _style, stats
+from jaxota import _style, _validate, stats
 from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.types import Numbers
@@ -26,7 +26,7 @@ def curves(
     log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band that
         reaches zero runs off the lower edge, and a small triangle on that edge marks where.
     """
-    return panels({"": histories}, metric, title, log)
+    return panels({"": _named("histories", histories)}, metric, title, log)
 
 
 def panels(
@@ -41,8 +41,14 @@ def panels(
 
     The other arguments are those of `curves`.
     """
-    log = metric in _style.LOGARITHMIC if log is None else log
-    bands = {name: _bands(histories, metric) for name, histories in groups.items()}
+    _validate.words("metric", metric), _validate.words("title", title)
+    if log is None:
+        log = metric in _style.LOGARITHMIC
+    log = _validate.chosen("log", log, (False, True))
+    bands = {
+        name: _bands(_named("histories", histories), metric)
+        for name, histories in _named("groups", groups).items()
+    }
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _style.floor_of([band for _, band in every]) if log else -np.inf
     with matplotlib.rc_context(_style.STYLE):
@@ -73,14 +79,22 @@ def finals(
     label: what the values are, below the axis.
     title: above the figure.
     """
+    for name, text in (("metric", metric), ("label", label), ("title", title)):
+        _validate.words(name, text)
+    swept = _validate.real("values", values)
+    if swept.ndim != 1 or not np.isfinite(swept).all():
+        raise InputError(f"values must be finite numbers [value], got {_validate.shown(values)}")
     log = metric in _style.LOGARITHMIC
-    bands = {name: _lasts(name, runs, metric) for name, runs in histories.items()}
+    bands = {
+        name: _lasts(name, runs, metric, len(swept))
+        for name, runs in _named("histories", histories).items()
+    }
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         for number, (name, band) in enumerate(bands.items()):
-            _style.curve(axes, number, name, np.asarray(values), band, floor, every=1)
+            _style.curve(axes, number, name, swept, band, floor, every=1)
         _style.finish(axes, label, "")
         _style.scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
@@ -95,6 +109,7 @@ def partition(task: Any, title: str = "") -> Figure:
     title: above the figure.
     """
     held = _held(task)
+    _validate.words("title", title)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
@@ -138,8 +153,24 @@ def _bands(
     return bands
 
 
-def _lasts(label: str, histories: list[History], metric: str) -> stats.Interval:
+def _named(name: str, values: Any) -> dict[str, Any]:
+    """At least one of something by names."""
+    if not isinstance(values, dict) or not values:
+        raise InputError(
+            f"{name} must be a dict of at least one by its name, got {_validate.shown(values)}"
+        )
+    for label in values:
+        _validate.words(f"a name of {name}", label)
+    return values
+
+
+def _lasts(label: str, histories: Any, metric: str, count: int) -> stats.Interval:
     """The intervals of the last scores, one a history, side by side."""
+    if not isinstance(histories, list | tuple) or len(histories) != count:
+        raise InputError(
+            f"histories[{label!r}] must be a list of {count} histories, one a value, "
+            f"got {_validate.shown(histories)}"
+        )
     each = [stats.interval(stats.scores(h, metric, repr(label))[:, -1]) for h in histories]
     mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
     return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))

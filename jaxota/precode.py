@@ -45,7 +45,10 @@ class Constant:
         return () if given(self.gain) else ("energy",)
 
     def energy(self, block: Block) -> Scalar:
-        return block.power / self.gain**2 if given(self.gain) else block.moments.peak
+        if not given(self.gain):
+            return block.moments.peak
+        # Roots first: gain² may be too small or too large.
+        return (jnp.sqrt(block.power) / self.gain) ** 2
 
 
 @part

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota import _random, _watched
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, superpose
+from jaxota.channel import Block, noise_over, superpose
 from jaxota.compress import Side
 from jaxota.fading import Link
 from jaxota.local import Work
@@ -105,7 +105,7 @@ def _aggregate(
     Returns what the server holds of the block, what both remember now, and its ledger.
     """
     (k_noise, k_shared), compress = keys, algorithm.compress
-    noise = air.noise_variance(problem.dim)
+    noise = noise_over(block.power, air, problem.dim)
     side = _exchange(k_shared, algorithm, noise, block, link, compressed, state.server)
     values, kept = compress.encode(block.values, compressed, side)
     sent = block.replace(values=values, energies=jnp.sum(values**2, -1), side=side)
@@ -134,8 +134,8 @@ def _exchange(
 ) -> Side:
     """Before anything is sent: the users' coded reports, and the server's answer to them."""
     reports = block.side.reports | algorithm.compress.report(block.values, compressed)
-    ratio = noise / block.power if given(noise) else jnp.float32(0.0)
-    answer = algorithm.server.answer(server, reports, ratio, link)
+    known = noise if given(noise) else jnp.float32(0.0)
+    answer = algorithm.server.answer(server, reports, known, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
     return Side(_random.fold_in(key, 1), reports, answer)
 

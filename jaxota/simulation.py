@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _watched
+from jaxota import _arguments, _inside, _watched
 from jaxota._devices import compiled, in_chunks, on_devices
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
@@ -49,15 +49,21 @@ def simulate(
     calibration_trials: runs that calibration averages over, where a plan is measured: each is about
         the work of a trial, so that fewer of them, or a `plan`, save most of a short run's time.
     user_power: also keep every user's power ratio, [trial, round, user].
+
+    What is not allowed raises `InputError`. Inside your own `jax.jit` or `jax.vmap` shapes, counts
+    and choices do; of traced numbers that are not allowed (a step size below 0, more participants
+    than users) all results are NaN. Everything is computed in float32, also where
+    `jax_enable_x64` is set: the numbers are the same, but for what optax rounds otherwise.
     """
     experiment = key, algorithm, channel, task, rounds, trials
-    arguments, options = _arguments.experiment(
-        *experiment, plan, initial, every, calibration_trials, user_power
-    )
+    with _inside.noted() as found:
+        arguments, options = _arguments.experiment(
+            *experiment, plan, initial, every, calibration_trials, user_power
+        )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     measured = {name: arguments[name] for name in ("key", "algorithm", "task", "plan")}
     arguments["plan"] = remembered(options, **measured)
-    return _program(options, **arguments)
+    return _inside.or_nan(_program(options, **arguments), found)
 
 
 def run(

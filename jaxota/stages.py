@@ -173,7 +173,10 @@ class Carrier(Protocol):
         """The law of its noise."""
 
     def noise_variance(self, dim: int) -> Scalar | Absent:
-        """sw2, the variance of a coordinate of a block of `dim`; () if there is no noise at all."""
+        """sw2, the variance of a coordinate of a block of `dim`; () if there is no noise at all.
+
+        A carrier may also have `noise_ratio(dim)`, sw2/P of the model block, which is then asked
+        in its place: sw2 itself may be too small or too large for float32."""
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Memory before round 1."""

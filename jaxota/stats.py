@@ -1,10 +1,12 @@
 """Means over trials with their confidence intervals, paired differences, and what is left out."""
 
 import dataclasses
+import numbers
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.types import Numbers
@@ -43,7 +45,9 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
     values: [trial, …].
     level: how often such an interval holds the mean, 0 … 1.
     """
-    every = np.asarray(values, np.float64)
+    if not isinstance(level, numbers.Real) or not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
+    every = _by_trial("values", values)
     kept = every[_finite(every)]
     trials, used = len(every), len(kept)
     nothing = np.full(kept.shape[1:], np.nan)
@@ -63,7 +67,7 @@ def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval
     values, reference: [trial, …] of the same trials.
     level: as of `interval`.
     """
-    mine, other = np.asarray(values, np.float64), np.asarray(reference, np.float64)
+    mine, other = _by_trial("values", values), _by_trial("reference", reference)
     if mine.shape != other.shape:
         raise InputError(
             f"reference must have the shape of values, {mine.shape}, got {other.shape}"
@@ -84,15 +88,27 @@ def scores(
 
     A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
     """
-    values = history.scores.get(metric)
+    if not isinstance(history, History):
+        raise InputError(
+            f"{whose} must be a jo.History of simulate, got {_validate.shown(history)}"
+        )
+    values = history.scores.get(metric) if isinstance(metric, str) else ()
     if values is None and DIMENSIONS.get(metric) == ("trial", "round"):
         values = getattr(history, metric)
     if values is None or np.ndim(values) != 2:
         raise InputError(
             f"metric must be one that {whose} has as [trial, evaluation], such as "
-            f"{' or '.join(map(repr, history.scores))}, got {metric!r}"
+            f"{' or '.join(map(repr, history.scores))}, got {_validate.shown(metric)}"
         )
     return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
+
+
+def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
+    """In float64, [trial, …]."""
+    array = _validate.real(name, values).astype(np.float64)
+    if not array.ndim:
+        raise InputError(f"{name} must have shape [trial, …], got {_validate.shown(values)}")
+    return array
 
 
 def _finite(values: Float[np.ndarray, "trial *column"]) -> Bool[np.ndarray, "trial"]:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota import _arguments, _validate
+from jaxota import _arguments, _inside, _parts, _validate
 from jaxota._chunks import trials_at_once
 from jaxota._devices import compiled, on_devices, spread, unspread
 from jaxota.algorithms import Algorithm
@@ -49,30 +49,35 @@ def sweep(
         fit into memory, or of several algorithms, see `Study`.
 
     The other arguments are those of `simulate`; with `over` there are no plan, initial models or
-    power of users.
+    power of users. Inside your own `jax.jit` one setting that is not allowed makes all results NaN.
     """
     experiment = key, algorithm, channel, task, rounds, trials
+    if not isinstance(over, Grid):
+        raise InputError(f"over must be a jo.grid(...), got {_validate.shown(over)}")
     if over.axes:
         _refuse_with_grid(plan=plan, initial=initial, user_power=user_power or None)
         return _product(over, *experiment, every, calibration_trials)
-    arguments, options = _arguments.experiment(
-        *experiment, plan, initial, every, calibration_trials, user_power
-    )
+    with _inside.noted() as found:
+        arguments, options = _arguments.experiment(
+            *experiment, plan, initial, every, calibration_trials, user_power
+        )
     parts = {name: arguments.pop(name) for name in _PARTS}
-    if not any(any(_validate.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
+    if not any(any(_parts.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
         measured = {name: parts[name] for name in ("algorithm", "task", "plan")}
         parts["plan"] = remembered(options, arguments["key"], **measured)
     values, structure = jax.tree.flatten(parts)
     extra: dict[str, int] = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
-        extra |= _validate.extra_axes(parts[name], name)
+        extra |= _parts.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
     dealt = options.over if unspread(parts, arguments) else spread(trials, count)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials)
+    asked = _arguments.Asked(rounds, trials, calibration_trials, user_power, count)
+    _arguments.refuse_large(parts["algorithm"], parts["task"], asked)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials, rounds)
     options = options._replace(chunk=chunk, over=dealt)
     axes = tuple(0 if axes else None for axes in extra.values())
-    history = _program(options, structure, axes, values, **arguments)
+    history = _inside.or_nan(_program(options, structure, axes, values, **arguments), found)
     return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
 
 
@@ -94,7 +99,7 @@ def _product(
     calibration_trials: int,
 ) -> History:
     """The history of a study of one algorithm."""
-    _validate.whole("every", every, 1)
+    rounds, every = _validate.whole("rounds", rounds, 1), _validate.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}

@@ -6,8 +6,6 @@ and what values it may hold, so that checks, casts and sweeps need no second lis
 
 import dataclasses
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, dataclass_transform
 
@@ -17,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from jaxota import _files
+from jaxota import _files, _validate
 from jaxota.errors import InputError
 
 T = TypeVar("T")
@@ -228,18 +226,24 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
-        fields = {k: v for k, v in vars(self).items() if np.size(v)}
+        path = _validate.path("path", path)
+        fields: dict[str, Any] = {
+            k: _validate.real(f"plan.{k}", v) for k, v in vars(self).items() if given(v)
+        }
         with _files.replacing(path) as (part_path,), open(part_path, "wb") as file:
             np.savez(file, **fields)
 
     @classmethod
     def load(cls, path: Path) -> "Plan":
         """Read a plan that `save` wrote."""
+        path = _validate.path("path", path)
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                return cls(**stored)
-        except (OSError, ValueError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise InputError(f"plan: {path} is not a plan that Plan.save wrote ({error})") from None
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                return cls(**{k: _validate.real(k, v) for k, v in stored.items()})
+        except Exception as error:  # of any kind that a damaged file can cause
+            raise InputError(
+                f"plan: {path} is not a plan that Plan.save wrote ({_validate.first_line(error)})"
+            ) from None
 
 
 def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:

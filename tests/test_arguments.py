@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _arguments, _validate
+from jaxota import _arguments, _chunks, _memory, _parts, _validate, simulation
 from jaxota._canonical import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
@@ -26,6 +26,10 @@ def _plan(rounds, users, **changes):
     each = np.ones((rounds, users))
     fields = {"update_energy": np.ones(rounds), "model_mean": each, "model_var": each}
     return {"algorithm": jo.baaf(**LOCAL), "plan": jo.Plan(**fields | changes)}
+
+
+def _answering(answer):
+    return optax.GradientTransformation(lambda _: (), lambda g, s, p=None: (answer(g), s))
 
 
 BAD = [
@@ -94,6 +98,36 @@ BAD = [
     (_plan(2, 4, update_energy="much"), "plan.update_energy must be a number or an array"),
     (_plan(2, 4, model_mean=[["a"]]), "plan.model_mean must be a number or an array"),
     ({"task": np.ones((2, 3))}, "task must be a part of its kind, such as jo.tasks.synthetic"),
+    ({"task": type(jo.tasks.synthetic_regression(0))}, "task must be a part of its kind, such as"),
+    (_local(steps=None), "algorithm.local.steps must be a whole number ≥ 1, got None"),
+    (_local(step_size=True), "algorithm.local.step_size must be a number or an array, got True"),
+    (_local(step_size=1j), "algorithm.local.step_size must be a number or an array, got 1j"),
+    (_local(step_size=1e-40), "algorithm.local.step_size must be ≥ 1.2e-38, the least that a"),
+    (_local(warm_start=np.ones(2)), "algorithm.local.warm_start must be False or True"),
+    (_local(steps=10**5000), "algorithm.local.steps must be a whole number ≤ 2147483647, got too"),
+    (_local(steps=10**9), "rounds, or users × steps × batch, must be smaller: one trial of 2 "),
+    (_local(batch=10**9), "rounds, or users × steps × batch, must be smaller: one trial of 2 "),
+    (
+        {"channel": jo.Channel(participants=np.inf)},
+        "channel.participants must be whole, and no more than 2147483647, got inf",
+    ),
+    (
+        {"trials": 10**11},
+        "trials must be smaller: 100000000000 trials of 2 rounds would take 8.8 TB of "
+        "memory, and this machine has 17.2 GB",
+    ),
+    ({"trials": 10**30}, "trials must be smaller: 1000000000000000000000000000000 trials of 2"),
+    ({"rounds": 10**9}, "rounds, or users × steps × batch, must be smaller: one trial of 10000"),
+    (
+        {"algorithm": jo.cotaf(**LOCAL), "calibration_trials": 10**11},
+        "calibration_trials must be smaller: 100000000000 runs of 2 rounds would take 11",
+    ),
+    ({"user_power": "yes"}, "user_power must be False or True, got 'yes'"),
+    (_plan(2, 4, update_energy=np.array(["1", "2"])), "plan.update_energy must be a number or an"),
+    (_local(optimizer=_answering(lambda g: g[:1])), "algorithm.local.optimizer must answer a grad"),
+    (_local(optimizer=_answering(lambda g: g * np.nan)), "algorithm.local.optimizer must answer a"),
+    (_local(optimizer=_answering(lambda g: 1 / 0)), "algorithm.local.optimizer must take a gradie"),
+    (_local(server=_answering(lambda g: -g[None])), "algorithm.server must answer a gradient floa"),
     (_local(optimizer=optax.sgd(1.0)), "algorithm.local.optimizer must not point against the"),
     (_local(optimizer=optax.adam(1e-3)), "algorithm.local.optimizer must not point against the"),
     (_local(server=optax.scale_by_adam()), "algorithm.server must point downhill"),
@@ -118,7 +152,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
-def test_bad_input_is_one_clear_line(task, changes, words):
+def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
+    monkeypatch.setattr(_memory, "of_device", lambda: None)
+    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
     arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
         jo.simulate(**arguments)
@@ -132,6 +168,11 @@ def test_bad_input_is_one_clear_line(task, changes, words):
         ({"data_spread": -0.1}, "task.data_spread must be finite and ≥ 0, got -0.1"),
         ({"model_spread": np.nan}, "task.model_spread must be finite and ≥ 0, got nan"),
         ({"users": 0}, "task.users must be a whole number ≥ 1"),
+        ({"users": None}, "task.users must be a whole number ≥ 1, got None"),
+        ({"users": 10**9}, "task.users × samples × dim must be smaller: data of 1000000000 × 100"),
+        ({"samples": 10**9}, "task.users × samples × dim must be smaller: data of 20 × 100000000"),
+        ({"dim": 10**9}, "task.users × samples × dim must be smaller: data of 20 × 100 × 1000000"),
+        ({"dim": 10**30}, "task.dim must be a whole number ≤ 2147483647, got 1000"),
         ({"samples": 0}, "task.samples must be a whole number ≥ 1"),
         ({"dim": 1.5}, "task.dim must be a whole number ≥ 1"),
     ],
@@ -146,6 +187,21 @@ def test_bad_synthetic_tasks(changes, words):
         with pytest.raises(jo.InputError) as caught:
             call()
         assert str(caught.value).startswith(words), str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user_power", [False, True])
+def test_results_take_what_is_said(task, monkeypatch, user_power):
+    """But for the scores, of which one is counted, and what a trial takes while it runs."""
+    said = []
+    monkeypatch.setattr(_memory, "refuse", lambda names, what, taken: said.append(taken))
+    for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
+        run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
+        arguments, options = _arguments.experiment(*run, user_power=user_power)
+        found = simulation._program.lower(options, **arguments).out_info
+        taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
+        running = _chunks.bytes_per_trial((algorithm,), task, 3)
+        assert said[-1] - running == taken - 4 * found.gap.size
 
 
 @pytest.mark.slow
@@ -201,12 +257,12 @@ def test_canonical_does_not_keep_everything():
 
 def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
-    mask = optax.scale(jnp.linspace(0.5, 1.0, task.dim))
+    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Asked(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
-        _arguments._setting(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task)
+        _arguments.entered(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task, once, 1)
     for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
         algorithm = jo.cotaf(**LOCAL).replace(server=server)
-        setting = _arguments._setting(algorithm, jo.Channel(), task)
+        setting, _ = _arguments.entered(algorithm, jo.Channel(), task, once, 1)
         assert isinstance(setting.algorithm.server, jo.Optimizer)
 
 
@@ -246,13 +302,13 @@ def test_a_part_that_needs_what_no_plan_holds_is_named(task):
 
 def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
-    looked, original = [], _validate._refuse_outside
+    looked, original = [], _validate.refuse_outside
 
     def counted(path, host, *rest):
         looked.append(path)
         original(path, host, *rest)
 
-    monkeypatch.setattr(_validate, "_refuse_outside", counted)
+    monkeypatch.setattr(_validate, "refuse_outside", counted)
     task = jo.tasks.regression(*arrays)
     run = functools.partial(_arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
     for _ in range(2):
@@ -261,7 +317,7 @@ def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
     with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
         run(jo.Channel(), bad, 1, 1)
-    known = len(_validate._known)
+    known = len(_parts._known)
     del task, bad
     gc.collect()
-    assert len(_validate._known) < known
+    assert len(_parts._known) < known

@@ -49,6 +49,18 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path):
             jo.Plan.load(tmp_path / name)
 
 
+def test_a_plan_with_flipped_bytes_is_refused(tmp_path):
+    """In the method of compression, which makes zipfile say NotImplementedError."""
+    jo.Plan(np.ones(2), np.ones((2, 3)), np.ones((2, 3))).save(tmp_path / "plan.npz")
+    stored = bytearray((tmp_path / "plan.npz").read_bytes())
+    entry = stored.index(b"PK\x01\x02")
+    for place in (8, entry + 10):
+        stored[place] = 99
+    (tmp_path / "plan.npz").write_bytes(stored)
+    with pytest.raises(jo.InputError, match="is not a plan that"):
+        jo.Plan.load(tmp_path / "plan.npz")
+
+
 @pytest.mark.slow
 def test_calibration_has_random_numbers_of_its_own():
     """On samples that are all alike, with the same key, calibration and run part only by θ^0."""

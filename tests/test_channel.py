@@ -7,7 +7,7 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.channel import Block, superpose
+from jaxota.channel import Block, Ideal, noise_over, superpose
 from jaxota.fading import everyone
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
@@ -85,6 +85,44 @@ def test_scaling_power_at_one_snr_changes_nothing(task, start):
         )
 
     np.testing.assert_allclose(run(1.0).model, run(1e4).model, rtol=1e-5)
+
+
+def test_no_budget_is_too_small_or_too_large_for_float32(task, start):
+    """P·10^(−snr/10) and gain² under- and overflow here; what counts is sw2/P, and gain/√P."""
+    gains, fading = np.linspace(0.5, 2.0, task.users), jo.rayleigh(csi_error=0.1)
+
+    def run(power, precode, snr_db=30.0):
+        channel = jo.Channel(
+            *(snr_db, power, 2 * power), fading, gains, snr_per="symbol", participants=3
+        )
+        algorithm = jo.cobaaf(**LOCAL, precode=precode)
+        return jo.simulate(jax.random.key(0), algorithm, channel, task, 3, 4, initial=start[:4])
+
+    for precode in (lambda _: jo.Online(), lambda p: jo.Constant(0.1 * np.sqrt(p))):
+        for snr_db in (30.0, -20.0):
+            one = run(1.0, precode(1.0), snr_db)
+            assert (np.asarray(one.deviation) > 0).all()
+            for power in (1e-37, 1e37):
+                other = run(power, precode(power), snr_db)
+                for name in ("model", "power", "control_power", "deviation", "control_deviation"):
+                    same = getattr(one, name), getattr(other, name)
+                    np.testing.assert_allclose(*same, rtol=2e-4, err_msg=f"{name} at {power}")
+
+
+def test_carriers_of_ones_own_need_no_ratio():
+    """One that knows sw2 alone is asked for it, and for the budget of the block."""
+
+    class Plain:
+        power, control_budget = 4.0, 8.0
+
+        def noise_variance(self, dim):
+            return jnp.float32(dim / 2)
+
+    assert noise_over(4.0, Plain(), 2) == 0.25 and noise_over(8.0, Plain(), 2) == 0.125
+    assert noise_over(1.0, Ideal(), 2) == ()
+    channel = jo.Channel(*map(jnp.float32, (0.0, 1e-37, 2e-37)), snr_per="symbol")
+    assert noise_over(channel.power, channel, 2) == 0.5
+    assert noise_over(channel.control_budget, channel, 2) == 0.25
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import _chunks
+from jaxota import _chunks, _memory
 from jaxota.studies import cuts, programs
 from jaxota.studies.job import StudyJob
 
@@ -118,4 +118,4 @@ def test_chunks_are_a_moments_work(monkeypatch):
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB")],
 )
 def test_bytes_in_words(count, words):
-    assert cuts.in_words(count) == words
+    assert _memory.in_words(count) == words

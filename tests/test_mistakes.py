@@ -271,17 +271,6 @@ def test_a_check_takes_path_and_setting():
 
 
 @pytest.mark.slow
-def test_inside_somebodys_program_shapes_alone_are_known():
-    def gap(step_size):
-        algorithm = jo.fedavg(step_size, 2, 2)
-        return jo.simulate(KEY, algorithm, jo.Channel(), TASK, rounds=1, trials=1).gap
-
-    assert jnp.isfinite(jax.jit(gap)(-0.1)).all()
-    with pytest.raises(jo.InputError, match="step_size must be one value here"):
-        jax.jit(gap)(jnp.ones(2))
-
-
-@pytest.mark.slow
 def test_float32_whatever_jax_prefers():
     """A part whose memory and values are float64 under `jax_enable_x64` runs in float32."""
     double = {

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxota as jo
+from jaxota.tasks import partitions
 
 LABELS = np.repeat(np.arange(10), 60)[np.random.default_rng(0).permutation(600)]
 ALL = {
@@ -122,6 +123,25 @@ def test_samples_are_held_twice_where_asked(partition):
     held = partition(jax.random.key(0), LABELS[:50], 4, 40)
     whole = np.concatenate(held)
     assert {len(h) for h in held} == {40} and len(np.unique(whole)) < len(whole)
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ([[0, 1], [2, -1]], r"partition must give user 1 indices in 0 … 599, got -1"),
+        ([[0, 600], [2]], r"partition must give user 0 indices in 0 … 599, got 600"),
+        ([[0, 1]], "partition must give indices for 2 users, got 1"),
+        ([[0], []], r"partition must give user 1 whole numbers \[D_i ≥ 1\], got float64\[0\]"),
+        ([[0.0], [1.0]], r"partition must give user 0 whole numbers"),
+        (None, "partition must give a list of indices of"),
+    ],
+)
+def test_a_partition_of_ones_own_is_looked_at(held, words):
+    with pytest.raises(jo.InputError, match=words):
+        partitions.dealt(lambda *_: held, jax.random.key(0), LABELS, 2, 10)
+    whole = [[0, 1], [2]]
+    dealt = partitions.dealt(lambda *_: whole, jax.random.key(0), LABELS, 2, 10)
+    assert [each.tolist() for each in dealt] == whole
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """An experiment that does not fit together is one line, before any work."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import pytest
 
 import jaxota as jo
+from jaxota import _memory
 from jaxota.experiments import figures, runner
+from jaxota.studies import driver
 from jaxota.studies.programs import Programs
 
 FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
@@ -37,10 +40,24 @@ SWEPT = jnp.array([0.1, 0.2])
         ({"metric": "speed"}, "metric must be one of the task's scores, gap, loss, got 'speed'"),
         ({"metric": "accuracy"}, "metric must be one of the task's scores"),
         ({"trials": 0}, "trials must be a whole number ≥ 1, got 0"),
+        ({"trials": 10**9}, "trials or rounds must be smaller: the results would take "),
+        ({"trials": 10**11}, "trials must be a whole number ≤ 2147483647, got 100000000000"),
+        ({"rounds": 10**9}, "one trial of 1000000000 rounds would take "),
     ],
 )
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
     monkeypatch.setattr(Programs, "_compile", None)
+    monkeypatch.setattr(driver, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
         runner.run(dataclasses.replace(FIG1, **changed))
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_store_that_the_disk_has_no_room_for_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(Programs, "_compile", None)
+    many = dataclasses.replace(FIG1, trials=2 * 10**9, rounds=1000)
+    monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    with pytest.raises(jo.InputError, match=r"the results would take .* has only 1 GB free"):
+        runner.run(many, store=tmp_path / "parts")
+    assert not list(tmp_path.iterdir())

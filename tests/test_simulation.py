@@ -220,6 +220,52 @@ def test_a_diverging_run_is_kept_and_counted(task):
 
 
 @pytest.mark.slow
+def test_inside_a_program_bad_numbers_make_results_nan(task):
+    """Where an exception cannot be: of one setting of a vmap it is that setting's alone."""
+    good = {"step_size": 0.01, "power": 1.0, "threshold": 0.3, "participants": 2, "level": 0.0}
+
+    @jax.jit
+    def last(step_size, power, threshold, participants, level):
+        fading = jo.rayleigh(threshold)
+        channel = jo.Channel(power=power, participants=participants, fading=fading)
+        algorithm = jo.cotaf(step_size, 2, 2, precode=jo.Online())
+        start = jnp.full((2, task.dim), level)
+        history = jo.simulate(jax.random.key(0), algorithm, channel, task, 2, 2, initial=start)
+        return jnp.concatenate([history.gap[:, -1], history.participants[:, -1]])
+
+    assert np.isfinite(last(**good)).all()
+    for name, bad in (
+        *(("step_size", -0.1), ("step_size", np.inf), ("power", 0.0), ("threshold", -1.0)),
+        *(("participants", 99), ("participants", 0), ("level", np.nan)),
+    ):
+        assert np.isnan(last(**good | {name: bad})).all(), name
+    steps = jnp.array([0.01, -0.01])
+    several = jax.vmap(lambda step_size: last(**good | {"step_size": step_size}))(steps)
+    assert np.isfinite(several[0]).all() and np.isnan(several[1]).all()
+
+
+@pytest.mark.slow
+def test_64_bits_are_the_same_float32(task):
+    fading = jo.rician(2.0, csi_error=0.1, correlation=0.5)
+    channel = jo.Channel(np.float64(5.0), fading=fading, participants=3)
+
+    def run():
+        return jo.simulate(
+            jax.random.key(0), jo.cobaaf(**LOCAL), channel, task, 3, 2, calibration_trials=4
+        )
+
+    usual = run()
+    jax.config.update("jax_enable_x64", True)
+    try:
+        wide = run()
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    for one, other in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
+        assert other.dtype == np.float32
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
 def test_simulate_can_be_traced_by_its_users(task):
     """Inside someone's own jit and vmap: a gap as a function of the SNR, and of the key."""
 

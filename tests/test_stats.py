@@ -55,6 +55,12 @@ def test_too_few_trials_have_no_interval():
     assert np.isnan(none.mean).all() and none.used == 0
 
 
+@pytest.mark.parametrize("level", [95, 0, 1, np.nan, "0.9", None])
+def test_a_level_is_a_probability(level):
+    with pytest.raises(jo.InputError, match="level must lie between 0 and 1, got"):
+        stats.interval(np.ones((3, 2)), level)
+
+
 def test_unequal_shapes_are_refused():
     with pytest.raises(jo.InputError, match="reference must have the shape of values"):
         stats.paired(np.ones(3), np.ones(4))

@@ -296,6 +296,6 @@ def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
     class Full:
         free = 10
 
-    monkeypatch.setattr(sweeps.shutil, "disk_usage", lambda _: Full)
+    monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: Full)
     with pytest.raises(jo.InputError, match="has only 10 B free"):
         sweeps.refuse_too_much(StudyJob(STUDY), sweeps.limits("1G", 9), tmp_path / "a" / "b")

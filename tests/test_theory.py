@@ -166,6 +166,25 @@ def test_every_term_scales_as_stated(number, term):
 
 
 @pytest.mark.parametrize("number", THEOREMS)
+def test_bounds_know_noise_by_its_ratio_to_the_power(number):
+    """σ_θ and P, or σ_c and its P, times anything that float32 holds: the same bound."""
+    names, base = ("model_noise", "power", "control_noise", "control_power"), _constants()
+    one = COMPILED[number](base, 900.0)
+    for scale in (1e-36, 1e37):
+        scaled = base.replace(**{name: getattr(base, name) * scale for name in names})
+        other = COMPILED[number](scaled, 900.0)
+        for name in theory.TERMS:
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-5)
+
+
+def test_constants_of_noise_that_float32_cannot_hold_are_refused(task):
+    for power, snr_db in ((1e-37, 30.0), (1e37, -30.0)):
+        channel = jo.Channel(snr_db, power)
+        with pytest.raises(jo.InputError, match=r"channel\.power must make sw2 = P·10"):
+            theory.measure(jax.random.key(0), jo.baaf(1e-3, 2), channel, task, rounds=2)
+
+
+@pytest.mark.parametrize("number", THEOREMS)
 def test_without_channel_noise_what_remains_is_noise_free(number):
     """No σ_θ, no σ_c: their terms are 0, and P, d and M² no longer matter."""
     quiet = _constants(model_noise=0.0, control_noise=0.0)

@@ -1,7 +1,6 @@
 """A sweep: how large it is, running it, and what is told and shown of what it left."""
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxota._memory import in_words
 from jaxota.errors import InputError
 from jaxota.experiments.comparison import plus_minus
 from jaxota.stats import Interval
 from jaxota.studies import driver
-from jaxota.studies.cuts import in_words
 from jaxota.studies.job import StudyJob
 from jaxota.studies.parsing import parse_bytes
 from jaxota.studies.store import Store
@@ -57,12 +56,7 @@ def refuse_too_much(job: StudyJob, most: Limits, out: Path) -> None:
         raise InputError(
             f"{size(job)}: more than --max-bytes {in_words(most.bytes)}; --keep mean needs less"
         )
-    there = out.resolve()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    if job.bytes > free and not (out / "study.json").exists():
-        raise InputError(f"{size(job)}: {there} has only {in_words(free)} free")
+    driver.refuse_full(job, out)
 
 
 def dry_run(job: StudyJob, report: Callable[..., None]) -> list[str]:

@@ -1,12 +1,12 @@
 """How a study is cut: chunks of a moment's work that fit into memory."""
 
 import math
-import os
 from typing import Any
 
 import jax
 
-from jaxota import _chunks
+from jaxota import _chunks, _memory
+from jaxota._memory import in_words
 from jaxota.errors import InputError
 from jaxota.studies.programs import Programs
 from jaxota.studies.settings import Group, Settings
@@ -73,17 +73,15 @@ def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:
 def _weight(group: Group) -> int:
     """An estimate of what a row takes, to find the largest group and a size to begin with."""
     parts: Any = group.parts
-    return _chunks.bytes_per_trial(parts["algorithms"], parts["task"])
+    return _chunks.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
 
 
 def _room(budget: int | None) -> int:
     """The budget; without one, what the devices have, or a quarter of this machine's memory."""
     if budget is not None:
         return budget
-    told = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in told:
-        return int(0.8 * told["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    device = _memory.of_device()
+    return int(0.8 * device) if device else _memory.of_machine() // 4
 
 
 def _too_much(taken: int, budget: int | None) -> str:
@@ -91,12 +89,3 @@ def _too_much(taken: int, budget: int | None) -> str:
         f"memory must be at least {in_words(taken)}, which one trial on each device takes here, "
         f"got {in_words(_room(budget))}"
     )
-
-
-def in_words(count: float) -> str:
-    """Bytes as people write them."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError

@@ -4,14 +4,15 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from jaxota._memory import in_words, of_machine
 from jaxota.errors import InputError
-from jaxota.studies.cuts import in_words
 from jaxota.studies.means import finished
 from jaxota.studies.work import Job
 
@@ -42,13 +43,13 @@ class Memory:
     plans = None
 
     def __init__(self, job: Job) -> None:
-        self.job, self.space = job, job.space
-        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if self.space.bytes > most:
+        if job.bytes > of_machine():
             raise InputError(
-                f"the results would take {in_words(self.space.bytes)}, and this machine has "
-                f"{in_words(most)} of memory: give a folder to keep them in, or keep means"
+                f"trials or rounds must be smaller: the results would take {in_words(job.bytes)}, "
+                f"and this machine has {in_words(of_machine())} of memory; or give a folder to "
+                "keep them in, or keep means"
             )
+        self.job, self.space = job, job.space
         self._arrays = self.space.empty()
         self._missing = set(range(self.space.count))
 
@@ -82,7 +83,21 @@ def sink(
         return Memory(job)
     from jaxota.studies.store import Store  # loads zarr, which is slow
 
+    refuse_full(job, Path(out))
     return Store.entered(Path(out), job, resume, spec)
+
+
+def refuse_full(job: Job, out: Path) -> None:
+    """InputError where the disk has no room for a store that is not there yet."""
+    there = out.resolve()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if job.bytes > free and not (out / "study.json").exists():
+        raise InputError(
+            f"trials or rounds must be smaller: the results would take {in_words(job.bytes)}, and "
+            f"{there} has only {in_words(free)} free"
+        )
 
 
 def drive(

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota import _validate
 from jaxota.errors import InputError
 
+_NO_LISTS = str, bytes, set, frozenset, type  # the order of a set is nobody's choice
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any] | np.ndarray | jax.Array
 
 
@@ -86,7 +88,9 @@ def _axis(name: str, values: Values) -> Axis:
 
 def _in_step(group: Mapping[str, Values], number: int) -> Axis:
     if not isinstance(group, Mapping) or not group:
-        raise InputError(f"fields in step must be a dict of values by their names, got {group!r}")
+        raise InputError(
+            f"fields in step must be a dict of values by their names, got {_validate.shown(group)}"
+        )
     fields = {name: _values(name, values)[0] for name, values in group.items()}
     lengths = {name: len(values) for name, values in fields.items()}
     if len(set(lengths.values())) > 1:
@@ -99,8 +103,10 @@ def _values(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The values of an axis, and their labels."""
     if isinstance(values, Mapping):
         each, labels = tuple(values.values()), tuple(map(str, values))
-    elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or _is_one(values):
-        raise InputError(f"{name} must be a list of values to sweep over, got {values!r}")
+    elif not hasattr(values, "__len__") or isinstance(values, _NO_LISTS) or _is_one(values):
+        raise InputError(
+            f"{name} must be a list of values to sweep over, got {_validate.shown(values)}"
+        )
     else:
         each = tuple(values)
         labels = tuple(_label(value, number) for number, value in enumerate(each))
@@ -120,22 +126,26 @@ def _label(value: Any, number: int) -> Any:
         return str(value)
     if isinstance(value, numbers.Integral):
         return int(value)
-    if np.ndim(value) == 0 and _is_number(value):
+    if _is_scalar(value):
         # As short as it was meant: 0.1 and float32's 0.1 are one label.
-        return float(np.format_float_positional(np.float32(value))) + 0.0
+        with np.errstate(over="ignore"):
+            return float(np.format_float_positional(np.float32(value))) + 0.0
     if dataclasses.is_dataclass(value):
         return shown(value)
     return number  # of an array, or of a random key
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str) or (np.ndim(value) == 0 and _is_number(value))
+    return isinstance(value, str) or _is_scalar(value)
 
 
-def _is_number(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
+    """Whether it is one real number."""
     if isinstance(value, numbers.Real):
         return True
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.number)
+    kinds = jnp.floating, jnp.integer
+    real = hasattr(value, "dtype") and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+    return real and value.ndim == 0
 
 
 def shown(part: Any) -> str:

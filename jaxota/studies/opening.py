@@ -1,9 +1,8 @@
 """What a store holds, for Python."""
 
-from pathlib import Path
 from typing import Any
 
-from jaxota import types
+from jaxota import _validate, types
 
 
 def open(folder: types.Path) -> Any:
@@ -15,4 +14,4 @@ def open(folder: types.Path) -> Any:
     """
     from jaxota.studies.store import Store  # loads zarr, which is slow
 
-    return Store.opened(Path(folder)).dataset()
+    return Store.opened(_validate.path("folder", folder)).dataset()

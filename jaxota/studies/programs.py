@@ -162,7 +162,8 @@ def _rules(group: Group) -> int:
 def _sized(group: Group, settings: int, trials: int) -> Options:
     over = spread(trials, settings if 0 in group.axes else 1)
     copies = math.ceil(settings / over.settings) * over.devices
-    chunk = trials_at_once(group.parts["algorithms"], group.parts["task"], copies)
+    work = group.parts["algorithms"], group.parts["task"], copies, group.options.rounds
+    chunk = trials_at_once(*work)
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
@@ -178,7 +179,7 @@ def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., 
     done = []
     for first in range(0, total, size):
         report("calibrating", first, total)
-        numbers = jnp.arange(first, first + size)
+        numbers = jnp.arange(first, first + size, dtype="int32")
         done.append(jax.device_get(program(values, programs.key, numbers)))
     joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *done)
     return jax.device_get(pooled(joined))

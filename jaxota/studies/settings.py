@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import _arguments, _validate
+from jaxota import _arguments, _parts, _validate
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS, check_scores
@@ -137,7 +137,7 @@ def _seeded(over: Grid, found: list[dict[str, str]], known: dict[str, Any]) -> G
         field = known[path]
         if field is None or field.metadata.get("dtype") != "key":
             return given
-        return tuple(jax.random.key(v) if isinstance(v, int) else v for v in given)
+        return tuple(jax.random.key(_validate.seed(v)) if isinstance(v, int) else v for v in given)
 
     axes = [
         dataclasses.replace(axis, fields={k: values(of[k], v) for k, v in axis.fields.items()})
@@ -173,8 +173,16 @@ def _checked(study: Study) -> Study:
         raise InputError(f"over must be a jo.grid(...), got {_validate.shown(study.over)}")
     if not isinstance(study.algorithms, dict) or not study.algorithms:
         raise InputError("algorithms must be a dict of at least one algorithm by its label")
-    if study.keep not in KEEP:
-        raise InputError(f"keep must be {' or '.join(KEEP)}, got {study.keep!r}")
+    for label, algorithm in study.algorithms.items():
+        _validate.words("a label of algorithms", label)
+        path = f"algorithms[{label!r}]" if label else "algorithm"
+        _arguments.check_algorithm(path, algorithm)
+    if isinstance(study.channel, type) or isinstance(study.task, type):
+        raise InputError("channel and task must be made, such as jo.Channel(), got a class")
+    if not isinstance(study.keep, str) or study.keep not in KEEP:
+        raise InputError(f"keep must be {' or '.join(KEEP)}, got {_validate.shown(study.keep)}")
+    for name in ("reference", "metric", "name"):
+        _validate.words(name, getattr(study, name))
     reference = study.reference or next(iter(study.algorithms))
     if reference not in study.algorithms:
         raise InputError(
@@ -185,7 +193,8 @@ def _checked(study: Study) -> Study:
         name: _validate.whole(name, getattr(study, name), 1)
         for name in ("rounds", "trials", "every", "calibration_trials")
     }
-    key = study.key if isinstance(study.key, jax.Array) else _validate.seed(study.key)
+    is_seed = not isinstance(study.key, jax.Array | np.ndarray)
+    key = _validate.seed(study.key) if is_seed else _validate.key("key", study.key)
     return study.replace(reference=reference, key=key, **counts)
 
 
@@ -231,29 +240,22 @@ def _stacked(name: str, values: list[Any]) -> Any:
             return jnp.stack([jnp.asarray(value) for value in values])
         return np.stack([np.asarray(value) for value in values])
     except (TypeError, ValueError):
-        raise InputError(f"{name} must hold numbers of one shape, got {values!r}") from None
+        got = _validate.shown(values)
+        raise InputError(f"{name} must hold numbers of one shape, got {got}") from None
 
 
 def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) -> Group:
-    run = study.random_key, study.rounds, study.trials
     every = math.gcd(study.every, study.rounds)  # the last round is scored, whatever their number
+    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=False)
     entered = [
-        _arguments.experiment(
-            run[0],
-            algorithm,
-            channel,
-            task,
-            *run[1:],
-            every=every,
-            calibration_trials=study.calibration_trials,
-        )
+        _arguments.entered(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
-    arguments, options = entered[0]
-    checked = tuple(each["algorithm"] for each, _ in entered)
-    parts = {"algorithms": checked, "channel": arguments["channel"], "task": arguments["task"]}
+    setting, options = entered[0]
+    checked = tuple(each.algorithm for each, _ in entered)
+    parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
     extra = [
-        _validate.extra_axes(part, name)
+        _parts.extra_axes(part, name)
         for name, part in (
             *(("algorithm", algorithm) for algorithm in checked),
             *(("channel", parts["channel"]), ("task", parts["task"])),
@@ -282,7 +284,7 @@ def _scores(group: Group) -> list[str]:
     """The names of a task's scores."""
     task = group.parts["task"]
     leaves, structure = jax.tree.flatten(task)
-    extra = _validate.extra_axes(task, "task").values()
+    extra = _parts.extra_axes(task, "task").values()
     one = [v[0] if more else v for v, more in zip(leaves, extra, strict=True)]
 
     def score(leaves: list[Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """A study: algorithms side by side over a grid of settings, in many trials."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import jax
@@ -77,18 +76,22 @@ class Study:
         from jaxota.studies import driver  # which loads what a study as such does not need
         from jaxota.studies.job import StudyJob
 
-        place, of = shard
-        if not 0 <= place < of:
-            raise InputError(f"shard must be (I, n) with I from 0 to n − 1, got {shard}")
+        _check_shard(shard)
         if memory is not None:
-            _validate.whole("memory", memory, 1)
+            _validate.whole("memory", memory, 1, at_most=None)
+        _validate.chosen("resume", resume, (False, True))
+        folder = None if out is None else _validate.path("out", out)
+        if executor is not None and not hasattr(executor, "submit"):
+            raise InputError(f"executor must have `submit`, got {_validate.shown(executor)}")
+        if not callable(report):
+            raise InputError(f"report must be a function, got {_validate.shown(report)}")
         work = None
-        if executor is not None and out is not None:
+        if executor is not None and folder is not None:
             from jaxota.studies import elsewhere
 
-            work = elsewhere.work(self, pathlib.Path(out))
+            work = elsewhere.work(self, folder)
         job = StudyJob(self, memory=memory)
-        sink = driver.sink(job, out, resume)
+        sink = driver.sink(job, folder, resume)
         driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
         return sink.dataset()
 
@@ -96,3 +99,11 @@ class Study:
     def random_key(self) -> PRNGKeyArray:
         """`key`, made from a seed if it is one."""
         return jax.random.key(self.key) if isinstance(self.key, int) else self.key
+
+
+def _check_shard(shard: Any) -> None:
+    pair = isinstance(shard, tuple | list) and len(shard) == 2
+    if not pair or not all(type(x) is int for x in shard) or not 0 <= shard[0] < shard[1]:
+        raise InputError(
+            f"shard must be (I, n) with I from 0 to n − 1, got {_validate.shown(shard)}"
+        )

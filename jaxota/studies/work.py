@@ -39,6 +39,10 @@ class Job(Protocol):
         """What a reader of the results must know."""
 
     @property
+    def bytes(self) -> int:
+        """What the results take, known before anything is compiled."""
+
+    @property
     def steps(self) -> float:
         """The local steps of users in all of it."""
 
@@ -77,6 +81,10 @@ class Pieces:
 
     growing: tuple[str, ...] = ()
     meanings: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return self.space.bytes
 
     @property
     def blocks(self) -> dict[str, int]:

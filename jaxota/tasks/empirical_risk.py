@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _random, _validate
+from jaxota import _parts, _random
 from jaxota._canonical import canonical
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _functions
@@ -221,7 +221,7 @@ def empirical(
         init_scale=init_scale,
     )
     tables = "numbers", "wholes", "test_numbers", "test_wholes"
-    return _validate.vouch(task, "counts", *tables)
+    return _parts.vouch(task, "counts", *tables)
 
 
 def no_scores(parameters: Any) -> dict[str, Scalar]:

@@ -133,12 +133,10 @@ def _samples(
 ) -> tuple[Float[np.ndarray, "sample *shape"], Int[np.ndarray, "sample"]]:
     """One user's features in float32 and labels in whole numbers."""
     try:
-        if np.iscomplexobj(features):
-            raise TypeError
-        with np.errstate(invalid="ignore"):  # NaN is told apart below
-            features, labels = np.asarray(features, np.float32), np.asarray(labels)
-            whole = labels.astype(np.int64)
-    except (TypeError, ValueError, OverflowError):
+        features, labels = (_validate.real(name, array) for array in (features, labels))
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf are told apart below
+            features, whole = features.astype(np.float32, copy=False), labels.astype(np.int64)
+    except InputError:
         raise InputError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
     if features.ndim < 2 or labels.ndim != 1 or len(labels) != len(features) or not features.size:
         raise InputError(

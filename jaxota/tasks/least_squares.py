@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen, _random, _validate
+from jaxota import _eigen, _memory, _parts, _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
@@ -57,6 +57,12 @@ class SyntheticRegression:
     def floats_per_trial(self, batch: int) -> int:
         rows = batch + 2 * self.samples if self.redraw else batch
         return self.users * (self.samples + rows * (self.dim + 1))
+
+    def check(self, path: str, setting: Any) -> None:
+        rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as the gradient reads them
+        size = f"{self.users} × {self.samples} × {self.dim} numbers"
+        taken = 4 * self.users * (rows + self.dim**2)
+        _memory.refuse(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
         key = _random.fold_in(self.key, trial) if self.redraw else self.key
@@ -183,7 +189,7 @@ def regression(
     for user, (f, t) in enumerate(zip(rows, values, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
     arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
-    return _validate.vouch(Regression(*arrays), "features", "targets", "counts")
+    return _parts.vouch(Regression(*arrays), "features", "targets", "counts")
 
 
 def synthetic_regression(
@@ -213,9 +219,14 @@ def _dot(subscripts: str, *operands: Array) -> Array:
 
 def _per_user(name: str, values: Any) -> list[np.ndarray]:
     try:
-        return [np.asarray(value, np.float32) for value in values]
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be an array, or a list of one array a user") from None
+        each = [_validate.real(name, value) for value in values]
+    except (TypeError, InputError):
+        raise InputError(
+            f"{name} must be an array, or a list of one array a user, of real numbers, "
+            f"got {_validate.shown(values)}"
+        ) from None
+    with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+        return [array.astype(np.float32, copy=False) for array in each]
 
 
 def _check_user(

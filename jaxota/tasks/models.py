@@ -1,10 +1,13 @@
 """Small flax modules from images [sample, ...] to logits [sample, classes]."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxota import _validate
 from jaxota.errors import InputError
 
 
@@ -19,6 +22,7 @@ class SoftmaxRegression(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
+        _validate.whole("classes", self.classes, 1)
         return nn.Dense(self.classes, kernel_init=nn.initializers.zeros)(x)
 
 
@@ -35,7 +39,8 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
-        for units in self.hidden:
+        _validate.whole("classes", self.classes, 1)
+        for units in _widths("hidden", self.hidden):
             x = nn.relu(nn.Dense(units)(x))
         return nn.Dense(self.classes)(x)
 
@@ -54,6 +59,8 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
+        _validate.whole("classes", self.classes, 1)
+        _widths("channels", self.channels)
         x = x[..., None] if x.ndim == 3 else x
         if x.ndim != 4 or min(x.shape[1:3]) < 2 ** len(self.channels):
             raise InputError(
@@ -65,6 +72,13 @@ class CNN(nn.Module):
             x = _pooled(nn.relu(_Convolution(features, name=f"Dense_{stage}")(x)))
         x = x.transpose(1, 2, 0, 3).reshape(-1, x.shape[-1])  # [height · width · channel, sample]
         return nn.Dense(self.classes, name=f"Dense_{len(self.channels)}")(x.T)
+
+
+def _widths(name: str, widths: Any) -> tuple[int, ...]:
+    """Of each layer."""
+    if not isinstance(widths, tuple | list):
+        raise InputError(f"{name} must be a tuple of whole numbers, got {_validate.shown(widths)}")
+    return tuple(_validate.whole(f"{name}[{n}]", width, 1) for n, width in enumerate(widths))
 
 
 class _Convolution(nn.Module):

@@ -13,12 +13,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxota import _validate
+from jaxota import _memory, _validate
 from jaxota.errors import InputError
 
 Labels = Int[np.ndarray, "sample"]
 Indices = list[Int[np.ndarray, "D_i"]]  # of each user
 Partition = Callable[[PRNGKeyArray, Labels, int, int], Indices]  # (key, labels, users, samples)
+
+_LEAST = 1e-300  # of alpha: where it divides logarithms, less would overflow
 
 
 def iid(replace: bool = False) -> Partition:
@@ -26,6 +28,7 @@ def iid(replace: bool = False) -> Partition:
 
     replace: whether samples are drawn with replacement.
     """
+    _validate.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
@@ -45,6 +48,7 @@ def label_skew(share: float, replace: bool = False) -> Partition:
     """
     if not _is_number(share) or not 0 <= share <= 1:
         raise InputError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
+    _validate.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
@@ -66,6 +70,7 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
     Where a label runs out, the user's other labels fill its place in their proportions.
     """
     _check_concentration(alpha)
+    _validate.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
@@ -164,26 +169,62 @@ class _Pools:
         return taken
 
 
+def dealt(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) -> Indices:
+    """What a partition gives, anyone's own included, checked."""
+    shipped = iid, label_skew, dirichlet, shards, quantity_skew
+    if not callable(partition) or partition in shipped:
+        raise InputError(
+            f"partition must be one such as jo.tasks.iid(), got {_validate.shown(partition)}"
+        )
+    _start(key, labels, users, samples, replace=True)
+    try:
+        given = [np.asarray(indices) for indices in partition(key, labels, users, samples)]
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "partition must give a list of indices of (key, labels, users, samples): "
+            f"{_validate.first_line(error)}"
+        ) from error
+    if len(given) != users:
+        raise InputError(f"partition must give indices for {users} users, got {len(given)}")
+    for user, held in enumerate(given):
+        if held.ndim != 1 or not held.size or held.dtype.kind not in "iu":
+            raise InputError(
+                f"partition must give user {user} whole numbers [D_i ≥ 1], "
+                f"got {held.dtype}{list(held.shape)}"
+            )
+        bad = held[(held < 0) | (held >= len(labels))]
+        if bad.size:
+            raise InputError(
+                f"partition must give user {user} indices in 0 … {len(labels) - 1}, got {bad[0]}"
+            )
+    return given
+
+
 def _start(
     key: PRNGKeyArray, labels: Labels, users: int, samples: int, replace: bool = False
 ) -> tuple[np.random.Generator, Labels]:
     """A generator for `key`, and the labels, after a look at the sizes."""
-    labels = np.asarray(labels)
-    if labels.ndim != 1:
-        raise InputError(f"labels must have shape [sample], got {list(labels.shape)}")
+    labels = _validate.real("labels", labels)
+    if labels.ndim != 1 or not labels.size:
+        raise InputError(f"labels must have shape [sample ≥ 1], got {list(labels.shape)}")
     users, samples = _validate.whole("users", users, 1), _validate.whole("samples", samples, 1)
     if users * samples > len(labels) and not replace:
         raise InputError(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
+    _memory.refuse("users · samples", f"the indices of {users} · {samples}", 8 * users * samples)
     words = jax.random.key_data(_validate.key("key", key))
     return np.random.default_rng(np.asarray(words)), labels
 
 
 def _check_concentration(alpha: Any) -> None:
-    if not _is_number(alpha) or not 0 < alpha < np.inf:
-        raise InputError(f"alpha must be a finite number > 0, got {_validate.shown(alpha)}")
+    if not _is_number(alpha) or not _LEAST <= alpha < np.inf:
+        small = _is_number(alpha) and 0 < alpha < _LEAST
+        least = f"≥ {_LEAST:g}" if small else "> 0"
+        raise InputError(f"alpha must be a finite number {least}, got {_validate.shown(alpha)}")
 
 
 def _is_number(value: Any) -> bool:

@@ -1,8 +1,12 @@
 """The numbers that the theorems are functions of."""
 
 import dataclasses
+from typing import Any
 
-from jaxota.types import Absent, Scalar, Traced, part, traced
+import numpy as np
+
+from jaxota.errors import InputError
+from jaxota.types import Absent, Scalar, Traced, given, part, traced
 
 
 @part
@@ -52,3 +56,14 @@ class Constants:
     rounds: Traced[Scalar | Absent] = traced(default=(), at_least=1.0)
 
     replace = dataclasses.replace
+
+
+def together(**arrays: Any) -> None:
+    """Refuse arrays of shapes that do not go together."""
+    try:
+        np.broadcast_shapes(*(np.shape(array) for array in arrays.values() if given(array)))
+    except ValueError:
+        shapes = ", ".join(f"{name} {list(np.shape(x))}" for name, x in arrays.items() if given(x))
+        raise InputError(
+            f"{next(iter(arrays))} must be of a shape that goes with {shapes}"
+        ) from None

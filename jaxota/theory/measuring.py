@@ -10,13 +10,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jaxota import _arguments
 from jaxota._devices import Spread, compiled
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Channel
+from jaxota.channel import Channel, noise_over
 from jaxota.errors import InputError
 from jaxota.problems import Task
 from jaxota.theory import noise
 from jaxota.theory.constants import Constants
 from jaxota.theory.region import Region, visit
 from jaxota.types import Absent, Maybe, Moments, Numbers, Plan, Scalar, given
+
+_TINY = np.finfo(np.float32).tiny
 
 
 def measure(
@@ -85,6 +87,13 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
     if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
         raise InputError(
             "task must know its optimum, as jo.tasks.regression does: d_0 is measured from it"
+        )
+    air = algorithm.medium(channel)
+    noise, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
+    if given(noise) and given(over) and over > 0 and not _TINY <= noise < np.inf:
+        raise InputError(
+            f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite in "
+            f"float32, as σ_θ is of its size, got {float(channel.power):g}"
         )
     for path, part, name in (
         ("algorithm.local", algorithm.local, "step_size"),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, Channel
+from jaxota.channel import Block, Channel, noise_over
 from jaxota.theory.proposition import noise_after
 from jaxota.types import Maybe, Moments, Scalar, given
 
@@ -32,10 +32,10 @@ def largest(
     heard: the number of users.
     inside: which rounds count.
     """
-    noise = algorithm.medium(channel).noise_variance(dim)
+    air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
+    noise, over = air.noise_variance(dim), noise_over(power, air, dim)
     if not given(noise):
         return jnp.float32(0.0), jnp.float32(0.0)
-    power = (channel.power, channel.control_budget)[block]
     reach = (algorithm.local.reach, jnp.float32(1.0))[block]
     # What theory asks of parts beyond their protocols.
     fading: Any = channel.fading
@@ -45,7 +45,7 @@ def largest(
     def one(moments: Maybe[Moments], energies: Float[Array, "user"]) -> tuple[Scalar, Scalar]:
         sent = Block(_NOTHING, _NOTHING, _NOTHING, power, reach, moments, energies=energies)
         energy = jnp.max(algorithm.precode.energy(sent))
-        received = noise / power * energy / (heard * floor) ** 2
+        received = over * energy / (heard * floor) ** 2
         spread = estimator.spread(moments, heard)
         return noise_after(noise, received, spread), energy / reach**2
 

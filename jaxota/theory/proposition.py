@@ -1,13 +1,16 @@
 """Proposition 1: what the MMSE estimate leaves of the channel's noise."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from jaxota import _validate
 from jaxota.errors import InputError
+from jaxota.theory.constants import together
 from jaxota.types import Numbers, part
+
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 @part
@@ -37,15 +40,15 @@ def proposition_1(
     ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
     μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.
     """
-    variances = jnp.asarray(variances, "float32")
+    variances = _validate.number("variances", variances, 0.0, infinite=True)
     if variances.ndim != 1 or not variances.size:
         raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
-    numbers = {"noise": noise, "gain": gain, "variances": variances, "threshold": threshold}
-    for name, value in numbers.items():
-        least = 0.0 if name in ("noise", "variances") else np.finfo(np.float32).tiny
-        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= least):
-            raise InputError(f"{name} must be {'≥' if least == 0 else '>'} 0, got {value}")
-    noise, count = jnp.asarray(noise, "float32"), variances.size
+    noise, count = _validate.number("noise", noise, 0.0, infinite=True), variances.size
+    gain, threshold = (
+        _validate.number(name, value, _TINY)
+        for name, value in (("gain", gain), ("threshold", threshold))
+    )
+    together(noise=noise, gain=gain, threshold=threshold)
     received = noise / gain / (count * threshold) ** 2
     spread = variances.mean() / count
     mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place

@@ -27,12 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota import _validate
+from jaxota import _inside, _memory, _parts, _validate
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
 from jaxota.theory.bound import Flags, Values
 from jaxota.theory.constants import Constants as Constants
+from jaxota.theory.constants import together
 from jaxota.types import Numbers, Vector, given
 
 _SAME = 0.01  # relative difference of step sizes that count as one
@@ -53,7 +54,7 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))
     variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
-    noise = c.dim * c.gradient_bound * c.model_noise / (c.users**2 * c.power)
+    noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
     apart = c.smoothness * c.dissimilarity
     mu, start = c.strong_convexity, c.initial_distance
     log = _log(mu**2 * r * start, variance + noise)
@@ -121,6 +122,10 @@ def step_size(
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
     stands in the logarithm, so that G² limits the step where there is little noise.
     """
+    if not any(theorem is known for known in (theorem_1, theorem_2, theorem_3)):
+        raise InputError(
+            f"theorem must be theorem_1, theorem_2 or theorem_3, got {_validate.shown(theorem)}"
+        )
     return theorem(constants, rounds).step_size
 
 
@@ -131,7 +136,10 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
     rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
-    shrinking = _number("contraction", contraction, 0.0)
+    _memory.refuse("rounds", f"{rounds} weights", 12 * rounds)
+    shrinking = _validate.number("contraction", contraction, 0.0)
+    if shrinking.ndim:
+        raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
     age = jnp.arange(rounds, -1, -1, dtype="float32")
     shrink = jnp.log1p(-jnp.minimum(shrinking / 2.0, 1.0))
     powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
@@ -144,7 +152,7 @@ def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
     models: [R + 1, d] θ^0 … θ^R.
     contraction: μ·Kη.
     """
-    rows = jnp.asarray(models, "float32")
+    rows = _validate.number("models", models)
     if rows.ndim != 2 or len(rows) < 2:
         raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(rows.shape)}")
     return jnp.einsum("r,rd->d", weights(contraction, len(rows) - 1), rows, precision="highest")
@@ -156,9 +164,9 @@ def _controlled(
     """Gradient variance, model noise, control noise: the three terms of c_3 and c_4."""
     variance = c.gradient_variance * (1.0 + heard) / (c.steps * heard)
     shared = c.dim * c.gradient_bound / (c.steps * heard**2)
-    model = shared * c.model_noise / (threshold**2 * c.power)
-    control = shared * c.control_noise * (1.0 + heard * c.steps)
-    return variance, model, control / (control_threshold**2 * c.control_power)
+    model = shared * (c.model_noise / c.power) / threshold**2
+    control = shared * (c.control_noise / c.control_power) * (1.0 + heard * c.steps)
+    return variance, model, control / control_threshold**2
 
 
 def _accelerated(
@@ -191,7 +199,8 @@ def _conditions(
     c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
 ) -> dict[str, Any]:
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
-    asked = chosen / c.steps if step_size is None else _number("step_size", step_size, 0.0)
+    asked = chosen / c.steps if step_size is None else _validate.number("step_size", step_size, 0.0)
+    together(step_size=asked, rounds=r)
     like = jnp.zeros_like(chosen)
 
     def known(value: Any, holds: Callable[[Array], Array]) -> Flags:
@@ -223,24 +232,14 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
             f"got {_validate.shown(constants)}"
         )
-    constants = _validate.prepared(constants, "constants")
+    with _inside.noted() as found:
+        constants = _parts.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise InputError(
             f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
             "strongly convex tasks; give every user at least d samples of full rank"
         )
-    return constants, _number("rounds", rounds, 1.0)
-
-
-def _number(name: str, value: Any, at_least: float) -> Values:
-    """`value` as an array of numbers, none below `at_least`."""
-    try:
-        array = jnp.asarray(value, "float32")
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name} must be a number or an array, got {_validate.shown(value)}"
-        ) from None
-    if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= at_least):
-        raise InputError(f"{name} must be ≥ {at_least:g}, got {_validate.shown(value)}")
-    return array
+    asked = _validate.number("rounds", rounds, 1.0)
+    together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
+    return constants, _inside.or_nan(asked, found)

@@ -6,7 +6,7 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxota import _validate
+from jaxota import _memory, _validate
 from jaxota.errors import InputError
 from jaxota.tasks import partitions
 from jaxota.tasks.empirical_risk import Empirical
@@ -77,7 +77,7 @@ def emnist(
     The other arguments are those of `mnist`.
     """
     known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
-    if config not in known:
+    if not isinstance(config, str) or config not in known:
         raise InputError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
     splits = storage.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
@@ -133,11 +133,10 @@ def _task(
     module: nn.Module | None,
 ) -> Empirical:
     train, test = splits
-    if not callable(partition) or partition in vars(partitions).values():
-        raise InputError(
-            f"partition must be one such as jo.tasks.iid(), got {_validate.shown(partition)}"
-        )
-    held = partition(key, train.labels, users, samples)
+    held = partitions.dealt(partition, key, train.labels, users, samples)
+    size = np.size(test.images(np.arange(1)))
+    count = sum(map(len, held))
+    _memory.refuse("users · samples", f"{count} images of {size} numbers", 8 * count * size)
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
     return classification(

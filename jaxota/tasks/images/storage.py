@@ -83,6 +83,8 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
 
 def _folder(data_dir: Any) -> Path:
     """Where to look: the folder that was named, or tfds's own."""
+    if data_dir is not None:
+        _validate.path("data_dir", data_dir)
     named = data_dir or os.environ.get(DATA)
     if not named:
         return Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets")

@@ -1,0 +1,181 @@
+"""Whatever is given to a public function that it cannot take: one line, and nothing else.
+
+Each row of `fuzzed` is a good call, which stops where it would run, and by argument what it must
+refuse: the junk of that kind, all of it, and what hypothesis makes up. Good values would compile,
+and are not among them.
+"""
+
+import contextlib
+import functools
+import os
+import warnings
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import sklearn.datasets
+from fuzzed import HISTORY, ROWS, Kind, Opaque
+
+import jaxota as jo
+from jaxota import (
+    _arguments,
+    _memory,
+    _parts,
+    _validate,
+    calibration,
+    plots,
+    simulation,
+    stats,
+    sweeping,
+    theory,
+)
+from jaxota.studies import job
+from jaxota.theory import measuring
+
+
+class Ran(Exception):
+    """A call went so far that it would have run."""
+
+
+PAIRS = [(name, argument) for name, row in ROWS.items() for argument in row.bad]
+# What takes nothing that could be bad, is made by the package alone, or serves parts of one's own.
+LEFT_OUT = "Air Gaussian Wired Uncompressed Identity MMSE JamesStein PooledMMSE ReportedMMSE Adopt "
+LEFT_OUT += "Offline Online Block Side Link Work State History Aggregate InputError Interval Error "
+LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist
+
+
+@pytest.fixture(autouse=True)
+def stopped(monkeypatch, tmp_path):
+    """Nothing runs, and the folder is empty."""
+
+    def stop(*_, **__):
+        raise Ran
+
+    for module, name in ((simulation, "_program"), (sweeping, "_program"), (measuring, "_visit")):
+        monkeypatch.setattr(module, name, stop)
+    for module in (simulation, sweeping):
+        monkeypatch.setattr(module, "remembered", stop)
+    monkeypatch.setattr(calibration, "_program", stop)
+    monkeypatch.setattr(_memory, "of_device", lambda: None)
+    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(job, "cut", stop)
+    kept = functools.cache(sklearn.datasets.load_digits)
+    monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
+    monkeypatch.chdir(tmp_path)
+
+
+def refuse(call, value):
+    """One line, no warning, no file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            call(value)
+        except jo.InputError as error:
+            line = str(error)
+        except Ran:
+            line = ""
+        except Exception as error:
+            raise AssertionError(f"{_shown(value)}: {type(error).__name__}: {error}") from error
+        else:
+            line = ""
+    assert line, f"{_shown(value)} was taken"
+    assert "\n" not in line and len(line) < 500, line
+    assert not os.listdir(), f"{_shown(value)} left a file"
+
+
+def _shown(value):
+    return type(value).__name__ if isinstance(value, Opaque | int) else repr(value)[:200]
+
+
+def fuzz(name, argument, examples=8):
+    """Of an argument all junk, and what hypothesis makes up."""
+    row = ROWS[name]
+    kind = row.bad[argument]
+
+    def call(value):
+        return row.call(**(row.good or {}) | {argument: value})
+
+    for value in kind.junk:
+        refuse(call, value)
+
+    @hypothesis.settings(
+        derandomize=True, deadline=None, database=None, max_examples=examples,
+        phases=[hypothesis.Phase.generate], suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(kind.made)
+    def made_up(value):
+        refuse(call, value)
+
+    if kind.made is not Kind([]).made:
+        made_up()
+
+
+@pytest.mark.parametrize(("name", "argument"), PAIRS, ids=[f"{n}-{a}" for n, a in PAIRS])
+def test_what_cannot_be_is_one_line(name, argument):
+    fuzz(name, argument)
+
+
+@pytest.mark.parametrize("kind", [jo.Plan, jo.History])
+def test_damaged_files_are_one_line(kind):
+    """A few bytes that are others: what is read is whole, or refused."""
+    plan = jo.Plan(np.ones(2), np.ones((2, 3)), np.ones((2, 3)))
+    (plan if kind is jo.Plan else HISTORY).save("saved")
+    whole = np.fromfile("saved", np.uint8)
+    flips = st.dictionaries(st.integers(0, len(whole) - 1), st.integers(1, 255), min_size=1)
+
+    @hypothesis.settings(derandomize=True, deadline=None, database=None, max_examples=100)
+    @hypothesis.given(flips | st.integers(0, len(whole) - 1))
+    def damaged(change):
+        bad = whole.copy() if isinstance(change, dict) else whole[:change]
+        for place, flip in change.items() if isinstance(change, dict) else ():
+            bad[place] ^= flip
+        bad.tofile("damaged")
+        try:
+            kind.load("damaged")
+        except jo.InputError as error:
+            assert "\n" not in str(error)
+
+    damaged()
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.good is not None])
+def test_what_is_changed_is_good(name):
+    """Each row's call by itself is not refused: it would run, or does."""
+    row = ROWS[name]
+    with contextlib.suppress(Ran):
+        row.call(**row.good)
+
+
+def test_every_public_function_is_here():
+    """Those that are left out take nothing from users, or only inside a program."""
+    spaces = {"jo": jo, "tasks": jo.tasks, "theory": theory, "stats": stats, "plots": plots}
+    public = {
+        f"{place}.{name}"
+        for place, space in spaces.items()
+        for name in dir(space)
+        if callable(getattr(space, name))
+        and not name.startswith("_")
+        and getattr(space, name).__module__.startswith("jaxota")
+    }
+    missing = {name for name in public - ROWS.keys() if name.split(".")[1] not in LEFT_OUT.split()}
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("module", "check", "name", "argument"),
+    [
+        (_validate, "refuse_outside", "jo.Channel", "power"),
+        (_validate, "refuse_fractions", "jo.Channel", "participants"),
+        (_memory, "refuse", "jo.simulate", "rounds"),
+        (_arguments, "refuse_swept", "jo.cotaf", "step_size"),
+        (_parts, "consult", "jo.Optimizer", "optimizer"),
+    ],
+)
+def test_a_hole_is_found(monkeypatch, module, check, name, argument):
+    """With a check taken away, what it refused is taken, and the fuzz says so."""
+    fuzz(name, argument)
+    monkeypatch.setattr(module, check, lambda *_, **__: None)
+    with pytest.raises(AssertionError, match=r"was taken|Error: "):
+        fuzz(name, argument)
