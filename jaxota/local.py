@@ -77,6 +77,11 @@ class SGD:
     replace = dataclasses.replace
 
     @property
+    def plain(self) -> bool:
+        """Whether steps are by (corrected) gradients alone, as the theorems have it."""
+        return canonical(self.optimizer) is canonical(optax.identity())
+
+    @property
     def draws(self) -> int:
         """The most samples that a user draws at once."""
         return self.batch or 1
@@ -116,7 +121,7 @@ class Proximal:
     batch: int | None = static(default=None, at_least=1)
     mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
 
-    controlled, optimizer = False, optax.identity()
+    controlled, plain, optimizer = False, False, optax.identity()
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start = SGD.draws, SGD.reach, SGD.start
 
@@ -153,6 +158,7 @@ class Controlled:
     controlled = True
     remember = if_heard
     replace = dataclasses.replace
+    plain = SGD.plain
 
     @property
     def reach(self) -> Scalar:
@@ -268,8 +274,8 @@ def _descend(
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
     # Somebody's optimiser may know coordinates by their place in the vector.
-    plain = canonical(local.optimizer) is canonical(optax.identity())
-    held = layout(problem) if plain else Vectors(problem)
+    known = canonical(local.optimizer) is canonical(optax.identity())
+    held = layout(problem) if known else Vectors(problem)
     origin, correction = held.lay(model), held.lay(correction)
 
     def step(carry: tuple[Any, Memory], samples: Any) -> tuple[Any, None]:

@@ -103,6 +103,11 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
     ):
         if not hasattr(part, name):
             raise InputError(f"{path} must have `{name}`, of which the theorems speak")
+    if not getattr(algorithm.local, "plain", False):
+        raise InputError(
+            "algorithm.local must step by gradients alone here: the theorems know no optimiser, "
+            "and no pull"
+        )
 
 
 @jax.jit
