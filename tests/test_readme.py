@@ -81,8 +81,9 @@ def test_make_knows_the_two_commands():
 
 
 def test_pins_are_plain_names_and_versions():
-    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
-    assert all(re.fullmatch(r"[\w.-]+==[\w.+-]+", line) for line in pinned)
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    by_python = r'(; python_version (<|>=) "3\.\d+")?'
+    assert all(re.fullmatch(rf"[\w.-]+==[\w.+-]+{by_python}", line) for line in pinned)
 
 
 @pytest.mark.slow
