@@ -59,16 +59,20 @@ def path(name: str, value: Any) -> pathlib.Path:
 
 
 def number(
-    name: str, value: Any, at_least: float | None = None, infinite: bool = False
+    name: str,
+    value: Any,
+    at_least: float | None = None,
+    above: float | None = None,
+    infinite: bool = False,
 ) -> jax.Array:
-    """`value` as an array of numbers, none below `at_least`; of what is traced bad ones are NaN."""
+    """`value` as an array of numbers in these bounds; of what is traced bad ones are NaN."""
     array = as_array(name, value)
     if not array.size:
         raise InputError(f"{name} must hold at least one number, got none")
     if isinstance(array, jax.core.Tracer):
-        good = kept(jnp, array, None, at_least, None, infinite)[1]
+        good = kept(jnp, array, above, at_least, None, infinite)[1]
         return jnp.where(good, array, jnp.nan)
-    refuse_outside(name, np.asarray(array), None, at_least, None, infinite)
+    refuse_outside(name, np.asarray(array), above, at_least, None, infinite)
     return array
 
 
@@ -137,7 +141,8 @@ def refuse_fractions(path: str, value: Any) -> None:
     host = np.asarray(value, np.float64)
     bad = host[(host != np.round(host)) | (np.abs(host) > MOST)]
     if bad.size:
-        raise InputError(f"{path} must be whole, and no more than {MOST}, got {bad.flat[0]:g}")
+        most = f" and no more than {MOST}" if abs(bad.flat[0]) > MOST else ""
+        raise InputError(f"{path} must be whole{most}, got {bad.flat[0]:g}")
 
 
 def refuse_outside(

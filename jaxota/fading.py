@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota import _random, _validate
+from jaxota import _memory, _random, _validate
 from jaxota.errors import InputError
 from jaxota.types import Memory, Numbers, Scalar, Traced, given, part, static, traced
 
@@ -195,6 +195,10 @@ class Fading:
         """h_min and ρ_min, by which the server divides."""
         answer: Any = self.answer  # one that theory can speak of has them
         return answer.floors
+
+    def check(self, path: str, setting: "Setting") -> None:
+        taken = 4 * 2 * 4 * 2 * self.antennas * setting.task.users
+        _memory.refuse(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))

@@ -109,7 +109,7 @@ BAD = [
     (_local(batch=10**9), "rounds, or users × steps × batch, must be smaller: one trial of 2 "),
     (
         {"channel": jo.Channel(participants=np.inf)},
-        "channel.participants must be whole, and no more than 2147483647, got inf",
+        "channel.participants must be whole and no more than 2147483647, got inf",
     ),
     (
         {"trials": 10**11},

@@ -11,6 +11,7 @@ from agree import assert_equal, assert_within
 from scipy import stats
 
 import jaxota as jo
+from jaxota import _memory
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 # Without calibration, where that is not the question: half as much to compile.
@@ -440,3 +441,16 @@ def test_correlated_nakagami_is_refused():
     assert jo.nakagami(2.0, correlation=np.float32(0.0)).law.m == 2.0
     with pytest.raises(jo.InputError, match="correlation must be 0 with Nakagami fading"):
         jo.nakagami(2.0, correlation=0.5)
+
+
+def test_more_antennas_than_memory_are_refused(task, monkeypatch):
+    @jo.part
+    class Whatever:
+        def __call__(self, block, gains, estimates, noise):
+            raise NotImplementedError
+
+    monkeypatch.setattr(_memory, "of_device", lambda: None)
+    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
+    channel = jo.Channel(fading=jo.rayleigh(answer=Whatever(), antennas=10**9))
+    with pytest.raises(jo.InputError, match=r"channel\.fading\.antennas must be smaller: gains of"):
+        jo.simulate(jax.random.key(0), jo.cotaf(**BARE), channel, task, 2, 2)

@@ -129,6 +129,8 @@ def test_memory_in_flight_is_bounded(task, monkeypatch):
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, copies=10) <= few // 10 + 1
+    long = trials_at_once([jo.cotaf(1e-2, 1, 1)], task, rounds=10**6)  # their keys are 112 MB each
+    assert long == 9 and trials_at_once([jo.cotaf(1e-2, 1, 1)], task, rounds=10**9) == 1
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
 
 
@@ -254,12 +256,22 @@ def test_64_bits_are_the_same_float32(task):
             jax.random.key(0), jo.cobaaf(**LOCAL), channel, task, 3, 2, calibration_trials=4
         )
 
-    usual = run()
+    def swept():
+        return jo.sweep(
+            *(jax.random.key(0), jo.cotaf(**LOCAL), channel, task, 2, 2),
+            over=jo.grid(snr_db=[0, 10]),
+            calibration_trials=4,
+        )
+
+    usual = run(), swept()
     jax.config.update("jax_enable_x64", True)
     try:
-        wide = run()
+        wide = run(), swept()
     finally:
         jax.config.update("jax_enable_x64", False)
+    for one, other in zip(usual, wide, strict=True):
+        np.testing.assert_array_equal(one.settings.get("snr_db"), other.settings.get("snr_db"))
+    usual, wide = ([h.replace(settings={}) for h in each] for each in (usual, wide))
     for one, other in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
         assert other.dtype == np.float32
         np.testing.assert_array_equal(one, other)

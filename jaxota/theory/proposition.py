@@ -1,7 +1,6 @@
 """Proposition 1: what the MMSE estimate leaves of the channel's noise."""
 
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -9,8 +8,6 @@ from jaxota import _validate
 from jaxota.errors import InputError
 from jaxota.theory.constants import together
 from jaxota.types import Numbers, part
-
-_TINY = float(np.finfo(np.float32).tiny)
 
 
 @part
@@ -45,7 +42,7 @@ def proposition_1(
         raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
     noise, count = _validate.number("noise", noise, 0.0, infinite=True), variances.size
     gain, threshold = (
-        _validate.number(name, value, _TINY)
+        _validate.number(name, value, above=0.0)
         for name, value in (("gain", gain), ("threshold", threshold))
     )
     together(noise=noise, gain=gain, threshold=threshold)

@@ -18,6 +18,7 @@ error is σ_θ/(N²α). The d coordinates are counted by the factor d of the bou
 """
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -122,7 +123,8 @@ def step_size(
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
     stands in the logarithm, so that G² limits the step where there is little noise.
     """
-    if not any(theorem is known for known in (theorem_1, theorem_2, theorem_3)):
+    own = inspect.unwrap(theorem) if callable(theorem) else theorem  # as by jax.jit
+    if not any(own is known for known in (theorem_1, theorem_2, theorem_3)):
         raise InputError(
             f"theorem must be theorem_1, theorem_2 or theorem_3, got {_validate.shown(theorem)}"
         )
