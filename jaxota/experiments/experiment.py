@@ -67,7 +67,7 @@ class Experiment:
             channels[0],
             self.task(k_data),
             _validate.whole("rounds", self.rounds, 1),
-            _validate.whole("trials", self.trials, 1),
+            _validate.whole("trials", self.trials, 1, None),
             over=Grid(setting),
             key=k_trials,
             every=self.every,

@@ -191,8 +191,9 @@ def _checked(study: Study) -> Study:
         )
     counts = {
         name: _validate.whole(name, getattr(study, name), 1)
-        for name in ("rounds", "trials", "every", "calibration_trials")
+        for name in ("rounds", "every", "calibration_trials")
     }
+    counts["trials"] = _validate.whole("trials", study.trials, 1, None)
     is_seed = not isinstance(study.key, jax.Array | np.ndarray)
     key = _validate.seed(study.key) if is_seed else _validate.key("key", study.key)
     return study.replace(reference=reference, key=key, **counts)
@@ -246,11 +247,15 @@ def _stacked(name: str, values: list[Any]) -> Any:
 
 def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) -> Group:
     every = math.gcd(study.every, study.rounds)  # the last round is scored, whatever their number
-    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=False)
+    endless = (
+        study.trials > _validate.MOST
+    )  # more than can be numbered, and so more than can be kept
+    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=endless)
     entered = [
         _arguments.entered(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
+    _validate.whole("trials", study.trials, 1)
     setting, options = entered[0]
     checked = tuple(each.algorithm for each, _ in entered)
     parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
