@@ -112,6 +112,8 @@ def test_the_command_runs_the_short_ones(monkeypatch, tmp_path):
     ran = []
 
     class Started(contextlib.nullcontext):
+        pid = None
+
         def __init__(self, command, start_new_session):
             super().__init__(self)
             ran.append(command)
