@@ -5,10 +5,12 @@ import dataclasses
 import optax
 
 from jaxota.channel import Air, Wired
-from jaxota.compress import Uncompressed
+from jaxota.compress import Centred, Clipped, Uncompressed
 from jaxota.estimate import MMSE, Identity
+from jaxota.innovations import Innovations
 from jaxota.local import SGD, Controlled
-from jaxota.precode import Constant, Offline, Online
+from jaxota.paths import Corrected
+from jaxota.precode import Constant, Level, Offline, Online
 from jaxota.server import Adopt, as_server
 from jaxota.stages import Compressor, Estimator, LocalRule, Medium, Precoder, Server
 from jaxota.types import Absent, Moments, Numbers, Plan, given, part
@@ -158,6 +160,15 @@ def cobaaf(
     controls = control_batch, control_option, warm_start
     reference = scaffold(step_size, steps, batch, *controls, optimizer, compress, server)
     return _over_the_air(reference, precode, estimate)
+
+
+def wise(step_size: Numbers, steps: int, batch: int | None = None) -> Algorithm:
+    """WISE, an aggregator without plan or tuning: COTAF's channel uses, three coded scalars a user.
+
+    The arguments are those of `Corrected`; parts are changed with `replace`.
+    """
+    local, compress = Corrected(step_size, steps, batch), Centred(Clipped())
+    return Algorithm(local, Level(), Identity(), compress, Innovations())
 
 
 def _over_the_air(reference: Algorithm, precode: Precoder, estimate: Estimator) -> Algorithm:

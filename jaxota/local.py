@@ -232,7 +232,7 @@ def minibatch_gradient(
     draw: the number of this draw: each user and step has its own.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
-    return _slope(Vectors(problem), model, user, samples[0] if given(samples) else samples)
+    return slope(Vectors(problem), model, user, samples[0] if given(samples) else samples)
 
 
 def minibatches(
@@ -255,12 +255,13 @@ def minibatches(
     return _minibatches.indices(words, draws, batch, problem.counts[user])
 
 
-def _slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
+def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
+    """A user's gradient on these samples, or on all, held as the model is."""
     if given(samples):
-        method, slope = "gradient", held.gradient(model, user, samples)
+        method, found = "gradient", held.gradient(model, user, samples)
     else:
-        method, slope = "full_gradient", held.full_gradient(model, user)
-    return Method(f"task.problem(...).{method}", "Problem").alike(slope, model, "a gradient")
+        method, found = "full_gradient", held.full_gradient(model, user)
+    return Method(f"task.problem(...).{method}", "Problem").alike(found, model, "a gradient")
 
 
 def _descend(
@@ -281,8 +282,8 @@ def _descend(
     def step(carry: tuple[Any, Memory], samples: Any) -> tuple[Any, None]:
         update, memory = carry
         here = jax.tree.map(jnp.add, origin, update)
-        slope = jax.tree.map(jnp.add, _slope(held, here, user, samples), correction)
-        direction, memory = local.optimizer.update(slope, memory, here)
+        along = jax.tree.map(jnp.add, slope(held, here, user, samples), correction)
+        direction, memory = local.optimizer.update(along, memory, here)
         moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
         if given(pull):  # apart from the step, which stays SGD's to the bit
             moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)

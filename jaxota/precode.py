@@ -8,6 +8,7 @@ than float32 can square. `needs` names what it reads of the plan.
 import jax.numpy as jnp
 
 from jaxota.channel import Block
+from jaxota.compress import level_of
 from jaxota.types import Absent, Scalar, Traced, given, part, traced
 
 
@@ -64,3 +65,13 @@ class Bounded:
 
     def energy(self, block: Block) -> Scalar:
         return (block.reach * self.bound) ** 2
+
+
+@part
+class Level:
+    """√P/τ: a vector as long as the server's level τ spends the whole budget."""
+
+    needs = ()
+
+    def energy(self, block: Block) -> Scalar:
+        return level_of(block.side.answer) ** 2

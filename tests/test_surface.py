@@ -129,9 +129,11 @@ def test_the_package_is_typed():
 
 
 LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.Controlled(np.float32(0.1), 1)]
-LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5])]
-COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed()]
+LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5]), jo.Corrected(0.1, 1)]
+COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped())]
+COMPRESSORS += [jo.Clipped(leak=1.0)]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
+PRECODERS += [jo.Level()]
 FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
 LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
 ANSWERS: list[stages.Answer] = [jo.Inversion()]
@@ -141,6 +143,7 @@ MEDIUMS: list[stages.Medium] = [jo.Air(), jo.Wired()]
 ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
 ESTIMATORS += [jo.PooledMMSE(), jo.JamesStein()]
 SERVERS: list[stages.Server] = [jo.Adopt(), jo.Optimizer(optax.sgd(1.0))]
+SERVERS += [jo.Innovations(), jo.Innovations(jo.Fixed(0.5), jo.Last())]
 TASKS: list[stages.Task] = [
     jo.tasks.synthetic_regression(jax.random.key(0)),
     jo.tasks.regression(np.ones((2, 5, 3)), [np.ones(5), np.ones(5)]),
