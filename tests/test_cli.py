@@ -17,7 +17,7 @@ import xarray
 
 import jaxota as jo
 from jaxota import _cache, _chunks, _devices, _surroundings, cli
-from jaxota.experiments import bounds, experiment, figures, rates, runner
+from jaxota.experiments import bounds, experiment, figures, rates, runner, wise
 from jaxota.studies.job import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -180,6 +180,10 @@ def _small_studies(monkeypatch):
         monkeypatch.setattr(rates, name, value)
     some = {k: v for k, v in rates._algorithms(rates.REACH).items() if "identity" in k}
     monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
+    small = {"DRAWS": 3, "ROUNDS": 6, "EVERY": 3, "CALIBRATION_TRIALS": 2, "SNR_DB": (0.0, 20.0)}
+    small |= {"SPREADS": ((0.1, 1.0), (1.0, 1.0)), "USERS": (3,), "STEPS": (2,)}
+    for name, value in (small | {"STEP_SIZES": (1e-3, 1e-2)}).items():
+        monkeypatch.setattr(wise, name, value)
 
 
 @pytest.mark.slow
@@ -191,6 +195,7 @@ def _small_studies(monkeypatch):
             ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
         ),
         ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
+        ("wise", ("best in hindsight", "of 4", "Worst against the same step size", "after 6")),
     ],
 )
 def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
@@ -207,6 +212,9 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         rows = list(csv.DictReader(stream))
     if name == "bounds":
         assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
+    elif name == "wise":
+        assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * 4 * 3 * 2
+        assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
     else:
         assert data.floor.dims == ("against", "algorithm", "point")
         assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
@@ -286,7 +294,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates",
+        "bounds", "rates", "wise",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from agree import assert_within
 
 import jaxota as jo
+from jaxota.experiments import wise
 from jaxota.fading import everyone
 
 KEY = jax.random.key(3)
@@ -307,3 +309,36 @@ def test_ingredients_serve_others_too(algorithm, task):
     history = jo.simulate(KEY, algorithm, jo.Channel(20.0), task, rounds=30, trials=4)
     first, last = np.asarray(history.gap)[:, [0, -1]].mean(0)
     assert last < first / 2
+
+
+def test_draws_of_a_test_are_none_that_choices_were_made_on():
+    seen = [set(wise.draws(seed)) for seed in range(5)]
+    assert all(len(draws) == 16 and not draws & set(wise.DESIGN) for draws in seen)
+    assert len(set.union(*seen)) == 5 * 16
+    assert wise.draws(0) == list(range(1000, 1016))
+    with pytest.raises(jo.InputError, match="seed must be < "):
+        wise.job(2**32 - 1, 1)
+
+
+def test_ratios_are_to_the_best_that_is_whole():
+    """By hand: a baseline that diverged in a trial does not count, nor does WISE at other steps."""
+    names, sizes = ["WISE", "A", "B"], {"algorithm": 3, "step_size": 2, "task.key": 1}
+    gap = np.array([[[4.0, 2.0], [9.0, 3.0]], [[8.0, 6.0], [0.0, 0.0]], [[5.0, 4.0], [2.0, 1.5]]])
+    used = np.array([[8, 8], [8, 7], [8, 8]])
+    average = np.array([[1.0, 1.0], [3.5, 0.5], [1.0, 9.0]])
+    data = xarray.Dataset(
+        {
+            "gap_mean": ((*sizes, "evaluation"), gap[:, :, None]),
+            "average_gap_mean": (tuple(sizes), average[:, :, None]),
+            "used": (tuple(sizes), used[:, :, None]),
+            "trials": (tuple(sizes), np.full((3, 2, 1), 8)),
+        },
+        {
+            "algorithm": names,
+            "step_size": [wise.STEP_SIZE, 1.0],
+            "task.key": [7],
+            "evaluation": [5, 9],
+        },
+    )
+    np.testing.assert_allclose(wise.ratios(data, False).values, [[4.0 / 5.0, 2.0 / 4.0]])
+    np.testing.assert_allclose(wise.ratios(data, True).values, [[4.0 / 2.0, 2.0 / 1.0]])

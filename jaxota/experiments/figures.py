@@ -87,6 +87,12 @@ def _rates():
     return rates.job, rates_report.Rates.of
 
 
+def _wise():
+    from jaxota.experiments import wise, wise_report
+
+    return wise.job, wise_report.Wise.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
 _THRESHOLDS = (0.1, 0.3, 0.6)
 _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -174,6 +180,12 @@ THEORY = {
             "rates",
             "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
             _rates,
+            trials=8,
+        ),
+        Theory(
+            "wise",
+            "WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes",
+            _wise,
             trials=8,
         ),
     )
