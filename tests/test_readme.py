@@ -141,6 +141,17 @@ def test_the_page_on_parts_runs_as_shown():
     assert "docs/parts.md" in README
 
 
+@pytest.mark.slow
+def test_the_page_on_wise_runs_as_shown():
+    page = (ROOT / "docs" / "wise.md").read_text(encoding="utf-8")
+    names = {"__name__": "__main__"}
+    for block in _blocks("python", page):
+        _run(block, names, "wise.md")
+    wise, cotaf = (np.asarray(names[name].gap)[:, -1].mean() for name in ("wise", "cotaf"))
+    assert wise < cotaf / 4  # "by far"
+    assert "docs/wise.md" in README
+
+
 def test_numbers_of_throughput_are_those_of_the_benchmarks():
     """Every row of the page's tables, and of the README's, is in the results that are kept."""
     folder = ROOT / "benchmarks" / "results"
