@@ -196,6 +196,7 @@ def _small_studies(monkeypatch):
         ),
         ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
         ("wise", ("best in hindsight", "of 4", "Worst against the same step size", "after 6")),
+        ("ablation", ("no correction", "no coded means", "of 4", "gain 1", "no average")),
     ],
 )
 def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
@@ -212,6 +213,9 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         rows = list(csv.DictReader(stream))
     if name == "bounds":
         assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
+    elif name == "ablation":
+        assert data.ratio.dims[0] == "algorithm" and len(rows) == 8 * 4
+        assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0, 0]))
     elif name == "wise":
         assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * 4 * 3 * 2
         assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
@@ -294,7 +298,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates", "wise",
+        "bounds", "rates", "wise", "ablation",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"

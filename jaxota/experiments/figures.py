@@ -93,6 +93,12 @@ def _wise():
     return wise.job, wise_report.Wise.of
 
 
+def _ablation():
+    from jaxota.experiments import ablation
+
+    return ablation.job, ablation.Ablation.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
 _THRESHOLDS = (0.1, 0.3, 0.6)
 _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -188,5 +194,6 @@ THEORY = {
             _wise,
             trials=8,
         ),
+        Theory("ablation", "WISE without each of its ingredients", _ablation, trials=8),
     )
 }

@@ -46,19 +46,27 @@ def algorithms() -> dict[str, Algorithm]:
     }
 
 
-def study(seed: int, trials: int) -> Study:
-    """The map, as any other study."""
+def study(
+    seed: int,
+    trials: int,
+    compared: dict[str, Algorithm],
+    step_sizes: tuple[float, ...],
+    name: str = "wise",
+) -> Study:
+    """The map of the algorithms that are compared, as any other study."""
+    if draws(seed)[-1] >= 2**32:
+        raise InputError(f"seed must be < {2**32 // DRAWS - DESIGN.stop}, got {seed}")
     data, models = zip(*SPREADS, strict=True)
     over = grid(
         {"data_spread": data, "model_spread": models},
         snr_db=SNR_DB,
         users=USERS,
         steps=STEPS,
-        step_size=STEP_SIZES,
+        step_size=step_sizes,
         **{"task.key": draws(seed)},
     )
     return Study(
-        algorithms(),
+        compared,
         Channel(),
         synthetic_regression(jax.random.key(0), users=max(USERS), samples=100, dim=10),
         ROUNDS,
@@ -68,16 +76,14 @@ def study(seed: int, trials: int) -> Study:
         every=EVERY,
         calibration_trials=CALIBRATION_TRIALS,
         keep="mean",
-        name="wise",
+        name=name,
     )
 
 
 def job(seed: int, trials: int) -> StudyJob:
     """What the driver runs."""
-    seed = _validate.seed(seed)
-    if draws(seed)[-1] >= 2**32:
-        raise InputError(f"seed must be < {2**32 // DRAWS - DESIGN.stop}, got {seed}")
-    return StudyJob(study(seed, _validate.whole("trials", trials, 1)))
+    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
+    return StudyJob(study(seed, trials, algorithms(), STEP_SIZES))
 
 
 def gaps(dataset: Any) -> Any:

@@ -1,0 +1,136 @@
+"""What `jaxota run ablation` runs and shows: WISE with each ingredient removed, on WISE's map."""
+
+import dataclasses
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from jaxota import _style, _validate
+from jaxota.algorithms import Algorithm
+from jaxota.compress import Centred, Clipped
+from jaxota.experiments import wise
+from jaxota.experiments.report import attributes
+from jaxota.innovations import Fixed, Innovations, Last
+from jaxota.precode import Online
+from jaxota.studies.job import StudyJob
+
+
+def algorithms() -> dict[str, Algorithm]:
+    """WISE, and what is left of it without each of its ingredients."""
+    whole = wise.algorithms()["WISE"]
+    local: Any = whole.local
+    return {
+        "WISE": whole,
+        "no correction": whole.replace(local=local.replace(trusting=False)),
+        "displacement sent": whole.replace(local=local.replace(gradients=False)),
+        "no stride": whole.replace(local=local.replace(striding=False)),
+        "no coded means": whole.replace(compress=Clipped()),
+        "no clipping": whole.replace(compress=Centred(), precode=Online()),
+        "no error feedback": whole.replace(compress=Centred(Clipped(leak=0.0))),
+        "gain 1": whole.replace(server=Innovations(gain=Fixed(1.0))),
+        "no average": whole.replace(server=Innovations(average=Last())),
+    }
+
+
+def job(seed: int, trials: int) -> StudyJob:
+    """What the driver runs: the map at one step size."""
+    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
+    return StudyJob(wise.study(seed, trials, algorithms(), (wise.STEP_SIZE,), "ablation"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ablation:
+    """Ratios of the gap without an ingredient to that of WISE."""
+
+    name = "ablation"
+
+    seed: int
+    trials: int
+    ratios: Any  # [algorithm, setting, snr_db, users, steps], median over draws
+
+    @classmethod
+    def of(cls, seed: int, trials: int, dataset: Any) -> "Ablation":
+        """From what the job of this seed and so many trials found."""
+        found = wise.gaps(dataset).isel(evaluation=-1, step_size=0, drop=True)
+        ratios = found.drop_sel(algorithm="WISE") / found.sel(algorithm="WISE", drop=True)
+        return cls(seed, trials, ratios.median("task.key").load())
+
+    def caption(self) -> str:
+        return (
+            "ablation: the final gap without an ingredient over that of WISE, "
+            f"{self.ratios[0].size} regimes of synthetic regression, {wise.DRAWS} data draws, "
+            f"{self.trials} trials each, seed {self.seed}"
+        )
+
+    def table(self):
+        from rich.table import Table
+
+        grid = Table()
+        grid.add_column("WISE with")
+        for heading in ("geometric mean", "worse in", "better in", "worst", "best"):
+            grid.add_column(heading, justify="right")
+        for ratio in self.ratios:
+            grid.add_row(
+                str(ratio.algorithm.values),
+                f"{float(np.exp(np.log(ratio).mean())):.3g}",
+                f"{int((ratio > 1.05).sum())} of {ratio.size}",
+                f"{int((ratio < 0.95).sum())}",
+                f"{float(ratio.max()):.3g}",
+                f"{float(ratio.min()):.3g}",
+            )
+        return grid
+
+    def remarks(self) -> list[str]:
+        return [
+            "A regime's ratio is the median over data draws of the gap without the ingredient over "
+            "that of WISE on the same random numbers; worse is above 1.05, better below 0.95.",
+        ]
+
+    def figure(self):
+        """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
+        with matplotlib.rc_context(_style.STYLE):
+            figure = Figure(figsize=(_style.width(2), 2.6), dpi=300, layout="constrained")
+            axes = figure.subplots()
+            width = 0.8 / len(wise.SNR_DB)
+            for place, snr in enumerate(wise.SNR_DB):
+                for x, ratio in enumerate(self.ratios):
+                    values = ratio.sel(snr_db=snr).values.ravel()
+                    at = x + (place - (len(wise.SNR_DB) - 1) / 2) * width
+                    colour = _style.COLOURS[place % len(_style.COLOURS)]
+                    label = f"{snr:g} dB" if x == 0 else None
+                    spots = np.full(values.size, at)
+                    axes.plot(spots, values, ".", ms=2, color=colour, alpha=0.5, mew=0)
+                    mean = np.exp(np.log(values).mean())
+                    axes.plot([at], [mean], "_", ms=7, mew=1.5, color=colour, label=label)
+            axes.axhline(1.0, color="black", lw=0.6)
+            axes.set_yscale("log")
+            axes.set_ylabel("gap / gap of WISE")
+            axes.set_xticks(
+                range(len(self.ratios)),
+                [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
+            )
+            axes.legend(ncols=len(wise.SNR_DB), loc="upper right")
+            figure.suptitle(
+                "WISE without each of its ingredients: regimes (dots) and their geometric means",
+                fontsize=8,
+            )
+        return figure
+
+    def rows(self):
+        """The rows of the CSV, header first: one for each ingredient and regime."""
+        axes = "algorithm", "setting", "snr_db", "users", "steps"
+        yield ["without", "data_spread", "model_spread", *axes[2:], "ratio"]
+        for place, value in np.ndenumerate(self.ratios.transpose(*axes).values):
+            name, setting, *others = (
+                self.ratios[axis].values[n] for axis, n in zip(axes, place, strict=True)
+            )
+            numbers = (*wise.SPREADS[int(setting)], *others)
+            yield [name, *(f"{x:g}" for x in numbers), f"{value:.9g}"]
+
+    def dataset(self):
+        import xarray  # slow to import, needed here alone
+
+        told = attributes("ablation", self.seed, self.caption())
+        return xarray.Dataset({"ratio": self.ratios}, attrs=told)
