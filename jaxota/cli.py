@@ -243,6 +243,7 @@ def _show(arguments) -> int:
     from jaxota.experiments import report as reports
     from jaxota.experiments import sweeps
 
+    _process.kept = functools.partial(_kept, arguments.folder)
     outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
     paths = reports.write(outcome, arguments.folder, ("png", "csv"))
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
@@ -275,17 +276,17 @@ def _in_parts(arguments) -> bool:
 @contextlib.contextmanager
 def _working(name: str, out: Path, store: Path | None = None) -> Iterator[Callable[..., None]]:
     """Progress; an interruption will say what is kept, and how to go on."""
-
-    def kept() -> str:
-        if store is not None and (store / "study.json").exists():
-            return _how_to_resume(store)
-        if out in {path.parent for path in _files.placed}:
-            return f"when the results had been written to {out}"
-        return "nothing was written"
-
-    _process.kept = kept
+    _process.kept = functools.partial(_kept, out, store)
     with _terminal.progress(name) as report:
         yield report
+
+
+def _kept(out: Path, store: Path | None = None) -> str:
+    if store is not None and (store / "study.json").exists():
+        return _how_to_resume(store)
+    if out in {path.parent for path in _files.placed}:
+        return f"when the results had been written to {out}"
+    return "nothing was written"
 
 
 def _how_to_resume(store: Path | None) -> str:
