@@ -69,16 +69,19 @@ class Ablation:
 
         grid = Table()
         grid.add_column("WISE with")
-        for heading in ("geometric mean", "worse in", "better in", "worst", "best"):
+        headings = "geometric mean", "worse in", "better in", "worst", "best", "diverges in"
+        for heading in headings:
             grid.add_column(heading, justify="right")
         for ratio in self.ratios:
+            there = ratio.values[np.isfinite(ratio.values)]
             grid.add_row(
                 str(ratio.algorithm.values),
-                f"{float(np.exp(np.log(ratio).mean())):.3g}",
+                f"{_geometric(there):.3g}",
                 f"{int((ratio > 1.05).sum())} of {ratio.size}",
                 f"{int((ratio < 0.95).sum())}",
-                f"{float(ratio.max()):.3g}",
-                f"{float(ratio.min()):.3g}",
+                f"{there.max():.3g}" if there.size else "–",
+                f"{there.min():.3g}" if there.size else "–",
+                f"{ratio.size - there.size}",
             )
         return grid
 
@@ -86,6 +89,8 @@ class Ablation:
         return [
             "A regime's ratio is the median over data draws of the gap without the ingredient over "
             "that of WISE on the same random numbers; worse is above 1.05, better below 0.95.",
+            "Where more than half of the draws have a trial that diverges the ratio is infinite: "
+            "such a regime is worse, and in none of the other numbers.",
         ]
 
     def figure(self):
@@ -101,9 +106,13 @@ class Ablation:
                     colour = _style.COLOURS[place % len(_style.COLOURS)]
                     label = f"{snr:g} dB" if x == 0 else None
                     spots = np.full(values.size, at)
+                    there = np.isfinite(values)
                     axes.plot(spots, values, ".", ms=2, color=colour, alpha=0.5, mew=0)
-                    mean = np.exp(np.log(values).mean())
+                    mean = _geometric(values[there])
                     axes.plot([at], [mean], "_", ms=7, mew=1.5, color=colour, label=label)
+                    if not there.all():  # off the upper edge
+                        edge = axes.get_xaxis_transform()
+                        axes.plot([at], [0.97], "^", ms=3, color=colour, transform=edge)
             axes.axhline(1.0, color="black", lw=0.6)
             axes.set_yscale("log")
             axes.set_ylabel("gap / gap of WISE")
@@ -111,9 +120,10 @@ class Ablation:
                 range(len(self.ratios)),
                 [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
             )
-            axes.legend(ncols=len(wise.SNR_DB), loc="upper right")
+            axes.legend(ncols=len(wise.SNR_DB), loc="upper right", bbox_to_anchor=(1.0, 0.94))
             figure.suptitle(
-                "WISE without each of its ingredients: regimes (dots) and their geometric means",
+                "WISE without each of its ingredients: regimes (dots), geometric means, and where "
+                "some diverge (triangles)",
                 fontsize=8,
             )
         return figure
@@ -134,3 +144,7 @@ class Ablation:
 
         told = attributes("ablation", self.seed, self.caption())
         return xarray.Dataset({"ratio": self.ratios}, attrs=told)
+
+
+def _geometric(values: np.ndarray) -> float:
+    return float(np.exp(np.log(values).mean())) if values.size else np.nan

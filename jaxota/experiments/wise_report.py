@@ -74,9 +74,13 @@ class Wise:
             " and the better of last model and weighted average.",
         ]
         for name, ratios in self.ratios.items():
-            middle = ratios.isel(round=-1).median("draw")
-            place = middle.where(middle == middle.max(), drop=True)
-            lines.append(f"Worst against the {name}: {_regime(place)}.")
+            last = ratios.isel(round=-1)
+            middle = last.median("draw")
+            lines.append(
+                f"Worst against the {name}: {_regime(_largest(middle))}. Of single draws "
+                f"{int((last > MARGIN).sum())} of {last.size} lie above {MARGIN:g}, the worst "
+                f"{_regime(_largest(last))}."
+            )
             course = ratios.median("draw")
             shares = (course <= MARGIN).mean(["setting", "snr_db", "users", "steps"])
             words = [
@@ -152,6 +156,10 @@ def _annotate(axes, values: np.ndarray) -> None:
         axes.text(x, y, words, ha="center", va="center", fontsize=4.5, color=colour)
         if value > 1:
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, lw=1.2))
+
+
+def _largest(ratios: Any) -> Any:
+    return ratios.where(ratios == ratios.max(), drop=True)
 
 
 def _regime(place: Any) -> str:
