@@ -33,6 +33,8 @@ from jaxota import (
 from jaxota.studies import job
 from jaxota.theory import measuring
 
+pytestmark = pytest.mark.slow  # many, or processes
+
 
 class Ran(Exception):
     """A call went so far that it would have run."""

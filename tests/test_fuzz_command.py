@@ -16,6 +16,8 @@ from jaxota.experiments.figures import EXPERIMENTS, THEORY
 from jaxota.studies import driver, parsing
 from jaxota.tasks.images import known
 
+pytestmark = pytest.mark.slow  # many, or processes
+
 # Words that are no number, no name and no path: of everything a keyboard or a script may send.
 WORDS = st.text(string.printable + "ηθ±∞🙂\x00", max_size=12)
 ODD = ["", " ", "None", "nan", "-nan", "1e", "0x10", "1_", "--", "1,2", "1:2:0", "[1]", "{}", "\n"]

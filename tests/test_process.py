@@ -8,6 +8,8 @@ import textwrap
 import pytest
 from processes import assert_one_line, begun, finished, process
 
+pytestmark = pytest.mark.slow  # many, or processes
+
 SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3", "--out")
 # What runs in the place of a command, to be interrupted where it hurts.
 INSTEAD = """
@@ -129,7 +131,6 @@ setattr(holder, {!r}, hooked)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("holder", "name"),
     [
@@ -172,7 +173,6 @@ def test_terminals_without_unicode_get_plain_characters(encoding):
     assert code == 2 and b"eta" in errors and errors.count(b"\n") == 1
 
 
-@pytest.mark.slow
 def test_a_table_in_plain_characters(tmp_path):
     code, printed, errors = said(*SMALL, tmp_path, PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, b"")
