@@ -255,7 +255,6 @@ def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) 
         _arguments.entered(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
-    _validate.whole("trials", study.trials, 1)
     setting, options = entered[0]
     checked = tuple(each.algorithm for each, _ in entered)
     parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
