@@ -51,6 +51,7 @@ from .paths import Corrected as Corrected
 from .precode import Bounded as Bounded
 from .precode import Constant as Constant
 from .precode import Level as Level
+from .precode import MeanPower as MeanPower
 from .precode import Offline as Offline
 from .precode import Online as Online
 from .server import Adopt as Adopt

@@ -83,6 +83,7 @@ class ReportedMMSE:
     """MMSE with the moments that users measure on their own θ_i and c_i and report, coded."""
 
     needs = ()
+    reports = 2  # the mean and the variance
     start, spread, check = no_memory, _any_average, _gaussian_alone
 
     def __call__(

@@ -26,9 +26,10 @@ Models: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial d"]]
 # Every result but the scores, which are [trial, evaluation], and its dimensions.
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("power", "control_power"), ("trial", "round")),
+    **dict.fromkeys(("mean_power", "mean_control_power"), ("trial", "round")),
     **dict.fromkeys(("error", "control_error"), ("trial", "round")),
     **dict.fromkeys(("deviation", "control_deviation"), ("trial", "round")),
-    "participants": ("trial", "round"),
+    **dict.fromkeys(("participants", "reports"), ("trial", "round")),
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
@@ -65,9 +66,11 @@ class History:
 
     scores: [trial, evaluation] of each name, after rounds every, 2·every, …
     power, control_power: [trial, round] max_i ‖x_i‖²/P of the model and of the control block.
+    mean_power, mean_control_power: [trial, round] mean_i ‖x_i‖²/P over all users, silent ones too.
     error, control_error: [trial, round] ‖estimate − true average‖² of either block.
     deviation, control_deviation: [trial, round] √ν, that of the noise on either average.
     participants: [trial, round] number of users heard.
+    reports: [trial, round] coded scalars that each user reported beside its blocks.
     user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
     model: [trial, d] the last model.
     average: [trial, d] the weighted average of all models, eq. final_output.
@@ -82,11 +85,14 @@ class History:
     scores: dict[str, Scores]
     power: ByRound = ()
     control_power: ByRound = ()
+    mean_power: ByRound = ()
+    mean_control_power: ByRound = ()
     error: ByRound = ()
     control_error: ByRound = ()
     deviation: ByRound = ()
     control_deviation: ByRound = ()
     participants: ByRound = ()
+    reports: ByRound = ()
     user_power: ByUser = ()
     user_control_power: ByUser = ()
     model: Models = ()

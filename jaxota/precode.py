@@ -27,9 +27,21 @@ class Online:
     """α^r = P / max_i ‖Δ_i^r‖², the realised maximum: the budget holds exactly, always."""
 
     needs = ()
+    reports = 1  # ‖Δ_i‖²
 
     def energy(self, block: Block) -> Scalar:
         return jnp.max(block.energies)
+
+
+@part
+class MeanPower:
+    """α^r = P / mean_i ‖Δ_i^r‖²: users spend P on average, and some of them more."""
+
+    needs = ()
+    reports = 1  # ‖Δ_i‖²
+
+    def energy(self, block: Block) -> Scalar:
+        return jnp.mean(block.energies)
 
 
 @part

@@ -119,8 +119,16 @@ def _aggregate(
         Aggregate(estimate, deviation, link, side),
         compress.remember(compressed, kept, link.heard),
         _if_anyone(link, memory, estimated),
-        Ledger(sent.energies, power, deviation, error),
+        Ledger(sent.energies, power, _reports(algorithm, side, noise), deviation, error),
     )
+
+
+def _reports(algorithm: Algorithm, side: Side, noise: Scalar | Absent) -> Scalar:
+    """How many coded scalars each user reported: what a precoder and an estimator must hear, too,
+    but where nothing is on the air."""
+    over_the_air = (algorithm.precode, algorithm.estimate) if given(noise) else ()
+    asked = sum(getattr(each, "reports", 0) for each in over_the_air)
+    return jnp.float32(len(side.reports) + asked)
 
 
 def _exchange(

@@ -136,10 +136,12 @@ def _program(options: _arguments.Options, trials: Int[Array, "trial"], **argumen
 
 def _seen(info: Info, user_power: bool) -> dict[str, Array]:
     """What the history keeps of a round."""
-    seen = {"participants": info.participants}
+    reports = sum(ledger.reports for ledger in info.blocks)
+    seen = {"participants": info.participants, "reports": jnp.asarray(reports)}
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
         seen |= {
             f"{block}power": jnp.max(ledger.power),
+            f"mean_{block}power": jnp.mean(ledger.power),
             f"{block}error": ledger.error,
             f"{block}deviation": ledger.deviation,
         }

@@ -10,6 +10,9 @@ Everything is written for one trial, without batch axes, and must be pure: `jax.
 and settings, `jax.lax.scan` rounds. Memory is any pytree of arrays, the same shapes in every round,
 `()` for none; of a user's memory every array begins with the axis [user].
 
+A precoder or an estimator that stands on what users report over a coded link may say of how many
+scalars, for the ledger: `reports = 1`, as `Online` does.
+
 `jaxota.theory` asks a little more of what it is to speak of: `step_size` and `batch` of the local
 rule, `floors` (h_min and ρ_min) of the answer to fading, and `spread(moments, count)` of the
 estimator, the prior variance of the average of `count` users.
@@ -93,7 +96,7 @@ class Compressor(Protocol):
 
 
 class Precoder(Protocol):
-    """At each user: the gain. `Offline`, `Online`, `Constant`, `Bounded`."""
+    """At each user: the gain. `Offline`, `Online`, `MeanPower`, `Constant`, `Bounded`, `Level`."""
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -155,6 +155,7 @@ class Ledger:
 
     energy: Float[Array, "user"]  # ‖·‖² of what it carries, before the gain
     power: Float[Array, "user"]  # ‖x_i‖²/P
+    reports: Scalar  # coded scalars that each user reported beside it
     deviation: Scalar  # √ν, the standard deviation of the noise on the average
     error: Scalar  # ‖estimate − true average‖²
 

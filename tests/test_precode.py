@@ -76,3 +76,40 @@ def test_bounded_is_the_constant_gain_of_its_bound(task):
     np.testing.assert_allclose(bounded.error, model.error, rtol=1e-3)
     np.testing.assert_allclose(bounded.control_power, control.control_power, rtol=1e-5)
     np.testing.assert_allclose(bounded.control_error, control.control_error, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_mean_power_is_that_of_all_users(task):
+    """Of the silent ones, too; `MeanPower` spends P on average, and some users spend more."""
+    run = jax.random.key(0), jo.cobaaf(**LOCAL, precode=jo.Online()), jo.Channel(participants=2)
+    history = jo.simulate(*run, task, 4, 5, user_power=True)
+    np.testing.assert_allclose(history.mean_power, history.user_power.mean(-1), rtol=1e-6)
+    np.testing.assert_allclose(
+        history.mean_control_power, history.user_control_power.mean(-1), rtol=1e-6
+    )
+    assert (history.mean_power <= 2 / task.users + 1e-5).all()
+    spent = jo.simulate(
+        run[0], jo.cotaf(**LOCAL, precode=jo.MeanPower()), jo.Channel(), task, 4, 5
+    )
+    np.testing.assert_allclose(spent.mean_power, 1.0, rtol=1e-5)
+    assert (spent.power > 1.0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "scalars"),
+    [
+        (jo.cotaf(**LOCAL), 0),
+        (jo.cotaf(**LOCAL, precode=jo.Online()), 1),
+        (jo.cotaf(**LOCAL, precode=jo.Online(), estimate=jo.ReportedMMSE()), 3),
+        (jo.cobaaf(**LOCAL, precode=jo.Online(), estimate=jo.ReportedMMSE()), 6),
+        (jo.cotaf(**LOCAL, compress=jo.Centred(), precode=jo.MeanPower()), 2),
+        (jo.fedavg(**LOCAL), 0),
+        (jo.wise(**LOCAL), 3),
+    ],
+)
+def test_coded_scalars_are_on_the_ledger(task, algorithm, scalars):
+    history = jo.simulate(
+        jax.random.key(0), algorithm, jo.Channel(), task, 2, 3, calibration_trials=2
+    )
+    np.testing.assert_array_equal(history.reports, np.full((3, 2), scalars))
