@@ -86,7 +86,7 @@ class Switching:
     rate: how fast, in the logarithm of the share δ by which it follows.
     """
 
-    rate: Traced[Scalar] = traced(default=0.3, at_least=0.0)
+    rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
 
     def start(self, model: Vector) -> dict[str, Array]:
         return {"share": jnp.float32(0.5), "rounds": jnp.float32(0.0)}
@@ -95,7 +95,7 @@ class Switching:
         rounds = memory["rounds"] + 1.0
         share = memory["share"] * jnp.exp(self.rate * (alike(y, ahead) - 0.5))
         share = share.clip(jnp.minimum(3.0 / (rounds + 2.0), 1.0), 1.0)
-        return share, {"share": jnp.minimum(share, 0.9), "rounds": rounds}
+        return share, {"share": share, "rounds": rounds}
 
 
 @part

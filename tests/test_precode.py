@@ -88,9 +88,7 @@ def test_mean_power_is_that_of_all_users(task):
         history.mean_control_power, history.user_control_power.mean(-1), rtol=1e-6
     )
     assert (history.mean_power <= 2 / task.users + 1e-5).all()
-    spent = jo.simulate(
-        run[0], jo.cotaf(**LOCAL, precode=jo.MeanPower()), jo.Channel(), task, 4, 5
-    )
+    spent = jo.simulate(run[0], jo.cotaf(**LOCAL, precode=jo.MeanPower()), jo.Channel(), task, 4, 5)
     np.testing.assert_allclose(spent.mean_power, 1.0, rtol=1e-5)
     assert (spent.power > 1.0).all()
 

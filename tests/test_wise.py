@@ -76,10 +76,9 @@ def twin(features, targets, step_size, steps, rounds, ratio, theta):
             gain = np.sqrt(lengths.mean() ** 2 / (lengths.mean() ** 2 + d * nu))
         gain = np.clip(gain * np.exp(0.2 * z(y, trend)), 1e-3, 50.0)
         trend = 0.8 * trend + 0.2 * y
-        share = np.clip(share * np.exp(0.3 * (z(y, theta - output) - 0.5)), 3 / (r + 2), 1.0)
+        share = np.clip(share * np.exp(0.2 * (z(y, theta - output) - 0.5)), 3 / (r + 2), 1.0)
         theta = theta + gain * y
         output = output + share * (theta - output)
-        share = min(share, 0.9)
         outputs.append(output)
     return np.array(outputs)
 
@@ -317,28 +316,25 @@ def test_draws_of_a_test_are_none_that_choices_were_made_on():
     assert len(set.union(*seen)) == 5 * 16
     assert wise.draws(0) == list(range(1000, 1016))
     with pytest.raises(jo.InputError, match="seed must be < "):
-        wise.job(2**32 - 1, 1)
+        wise.job("wise", 2**32 - 1, 1)
 
 
 def test_ratios_are_to_the_best_that_is_whole():
     """By hand: a baseline that diverged in a trial does not count, nor does WISE at other steps."""
-    names, sizes = ["WISE", "A", "B"], {"algorithm": 3, "step_size": 2, "task.key": 1}
+    dims = "algorithm", "step_size", "draw"
     gap = np.array([[[4.0, 2.0], [9.0, 3.0]], [[8.0, 6.0], [0.0, 0.0]], [[5.0, 4.0], [2.0, 1.5]]])
     used = np.array([[8, 8], [8, 7], [8, 8]])
     average = np.array([[1.0, 1.0], [3.5, 0.5], [1.0, 9.0]])
     data = xarray.Dataset(
         {
-            "gap_mean": ((*sizes, "evaluation"), gap[:, :, None]),
-            "average_gap_mean": (tuple(sizes), average[:, :, None]),
-            "used": (tuple(sizes), used[:, :, None]),
-            "trials": (tuple(sizes), np.full((3, 2, 1), 8)),
+            "gap_mean": ((*dims, "round"), gap[:, :, None]),
+            "average_gap_mean": (dims, average[:, :, None]),
+            "used": (dims, used[:, :, None]),
+            "trials": (dims, np.full((3, 2, 1), 8)),
         },
-        {
-            "algorithm": names,
-            "step_size": [wise.STEP_SIZE, 1.0],
-            "task.key": [7],
-            "evaluation": [5, 9],
-        },
+        {"algorithm": ["WISE", "A", "B"], "step_size": [wise.STEP_SIZE, 1.0], "round": [5, 9]},
     )
-    np.testing.assert_allclose(wise.ratios(data, False).values, [[4.0 / 5.0, 2.0 / 4.0]])
-    np.testing.assert_allclose(wise.ratios(data, True).values, [[4.0 / 2.0, 2.0 / 1.0]])
+    every = ["A", "B"]
+    np.testing.assert_allclose(wise.ratios(data, every, False).values, [[4.0 / 5.0, 2.0 / 4.0]])
+    np.testing.assert_allclose(wise.ratios(data, every, True).values, [[4.0 / 2.0, 2.0 / 1.0]])
+    np.testing.assert_allclose(wise.ratios(data, ["A"], True).values, [[4.0 / 8.0, 2.0 / 3.5]])

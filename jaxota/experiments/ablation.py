@@ -1,25 +1,57 @@
-"""What `jaxota run ablation` runs and shows: WISE with each ingredient removed, on WISE's map."""
+"""What `jaxota run ablation` runs and shows: WISE without each ingredient, or with a wrong σ²."""
 
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from jaxota import _style, _validate
+from jaxota import _style
 from jaxota.algorithms import Algorithm
 from jaxota.compress import Centred, Clipped
 from jaxota.experiments import wise
 from jaxota.experiments.report import attributes
+from jaxota.experiments.wise import REGIME
+from jaxota.experiments.wise_report import geometric
+from jaxota.fading import Link
 from jaxota.innovations import Fixed, Innovations, Last
 from jaxota.precode import Online
+from jaxota.server import Aggregate
+from jaxota.stages import Server
 from jaxota.studies.job import StudyJob
+from jaxota.types import Memory, Scalar, State, Traced, Vector, part, traced
+
+
+@part
+class Misled:
+    """A server that takes σ² to be so many times what it is.
+
+    server: which.
+    times: how many.
+    """
+
+    server: Server
+    times: Traced[Scalar] = traced(above=0.0)
+
+    def start(self, model: Vector) -> Memory:
+        return self.server.start(model)
+
+    def answer(self, memory: Memory, reports: dict[str, Any], noise: Scalar, link: Link) -> Any:
+        return self.server.answer(memory, reports, self.times * noise, link)
+
+    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
+        believed = jnp.sqrt(self.times) * seen.deviation
+        return self.server(seen.replace(deviation=believed), state)
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
+        return self.server.output(model, memory)
 
 
 def algorithms() -> dict[str, Algorithm]:
-    """WISE, and what is left of it without each of its ingredients."""
-    whole = wise.algorithms()["WISE"]
+    """WISE, and what is left of it without each of its ingredients, or with a wrong σ²."""
+    whole = wise.ours()["WISE"]
     local: Any = whole.local
     return {
         "WISE": whole,
@@ -31,13 +63,15 @@ def algorithms() -> dict[str, Algorithm]:
         "no error feedback": whole.replace(compress=Centred(Clipped(leak=0.0))),
         "gain 1": whole.replace(server=Innovations(gain=Fixed(1.0))),
         "no average": whole.replace(server=Innovations(average=Last())),
+        "σ² halved": whole.replace(server=Misled(whole.server, 0.5)),
+        "σ² doubled": whole.replace(server=Misled(whole.server, 2.0)),
+        "σ² tenfold": whole.replace(server=Misled(whole.server, 10.0)),
     }
 
 
 def job(seed: int, trials: int) -> StudyJob:
     """What the driver runs: the map at one step size."""
-    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
-    return StudyJob(wise.study(seed, trials, algorithms(), (wise.STEP_SIZE,), "ablation"))
+    return StudyJob(wise.study(seed, trials, algorithms(), "ablation", (wise.STEP_SIZE,)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +82,18 @@ class Ablation:
 
     seed: int
     trials: int
-    ratios: Any  # [algorithm, setting, snr_db, users, steps], median over draws
+    ratios: Any  # [algorithm, shape, spread, snr_db], median over draws
 
     @classmethod
     def of(cls, seed: int, trials: int, dataset: Any) -> "Ablation":
         """From what the job of this seed and so many trials found."""
-        found = wise.gaps(dataset).isel(evaluation=-1, step_size=0, drop=True)
+        found = wise.gaps(wise.labelled(dataset)).isel(round=-1, step_size=0, drop=True)
         ratios = found.drop_sel(algorithm="WISE") / found.sel(algorithm="WISE", drop=True)
-        return cls(seed, trials, ratios.median("task.key").load())
+        return cls(seed, trials, ratios.median("draw").load())
 
     def caption(self) -> str:
         return (
-            "ablation: the final gap without an ingredient over that of WISE, "
+            "ablation: the final gap without an ingredient, or with a wrong σ², over that of WISE, "
             f"{self.ratios[0].size} regimes of synthetic regression, {wise.DRAWS} data draws, "
             f"{self.trials} trials each, seed {self.seed}"
         )
@@ -76,7 +110,7 @@ class Ablation:
             there = ratio.values[np.isfinite(ratio.values)]
             grid.add_row(
                 str(ratio.algorithm.values),
-                f"{_geometric(there):.3g}",
+                f"{geometric(there):.3g}",
                 f"{int((ratio > 1.05).sum())} of {ratio.size}",
                 f"{int((ratio < 0.95).sum())}",
                 f"{there.max():.3g}" if there.size else "–",
@@ -93,22 +127,26 @@ class Ablation:
             "such a regime is worse, and in none of the other numbers.",
         ]
 
+    @property
+    def regimes(self) -> wise.Map:
+        return wise.MAPS[self.name]
+
     def figure(self):
         """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
         with matplotlib.rc_context(_style.STYLE):
             figure = Figure(figsize=(_style.width(2), 2.6), dpi=300, layout="constrained")
             axes = figure.subplots()
-            width = 0.8 / len(wise.SNR_DB)
-            for place, snr in enumerate(wise.SNR_DB):
+            width = 0.8 / len(self.regimes.snr_db)
+            for place, snr in enumerate(self.regimes.snr_db):
                 for x, ratio in enumerate(self.ratios):
                     values = ratio.sel(snr_db=snr).values.ravel()
-                    at = x + (place - (len(wise.SNR_DB) - 1) / 2) * width
+                    at = x + (place - (len(self.regimes.snr_db) - 1) / 2) * width
                     colour = _style.COLOURS[place % len(_style.COLOURS)]
                     label = f"{snr:g} dB" if x == 0 else None
                     spots = np.full(values.size, at)
                     there = np.isfinite(values)
                     axes.plot(spots, values, ".", ms=2, color=colour, alpha=0.5, mew=0)
-                    mean = _geometric(values[there])
+                    mean = geometric(values)
                     axes.plot([at], [mean], "_", ms=7, mew=1.5, color=colour, label=label)
                     if not there.all():  # off the upper edge
                         edge = axes.get_xaxis_transform()
@@ -120,31 +158,27 @@ class Ablation:
                 range(len(self.ratios)),
                 [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
             )
-            axes.legend(ncols=len(wise.SNR_DB), loc="upper right", bbox_to_anchor=(1.0, 0.94))
+            axes.legend(
+                ncols=len(self.regimes.snr_db), loc="upper right", bbox_to_anchor=(1.0, 0.94)
+            )
             figure.suptitle(
-                "WISE without each of its ingredients: regimes (dots), geometric means, and where "
-                "some diverge (triangles)",
+                "WISE without each of its ingredients, or with a wrong σ²: regimes (dots), "
+                "geometric means, and where some diverge (triangles)",
                 fontsize=8,
             )
         return figure
 
     def rows(self):
         """The rows of the CSV, header first: one for each ingredient and regime."""
-        axes = "algorithm", "setting", "snr_db", "users", "steps"
-        yield ["without", "data_spread", "model_spread", *axes[2:], "ratio"]
-        for place, value in np.ndenumerate(self.ratios.transpose(*axes).values):
-            name, setting, *others = (
-                self.ratios[axis].values[n] for axis, n in zip(axes, place, strict=True)
-            )
-            numbers = (*wise.SPREADS[int(setting)], *others)
-            yield [name, *(f"{x:g}" for x in numbers), f"{value:.9g}"]
+        yield ["with", "users", "steps", "data_spread", "model_spread", "snr_db", "ratio"]
+        found = self.ratios.transpose("algorithm", *REGIME)
+        for (name, shape, spread, snr), value in np.ndenumerate(found.values):
+            users, steps, *_ = self.regimes.shapes[shape]
+            numbers = users, steps, *self.regimes.spreads[spread], self.regimes.snr_db[snr]
+            yield [found.algorithm.values[name], *(f"{x:g}" for x in numbers), f"{value:.9g}"]
 
     def dataset(self):
         import xarray  # slow to import, needed here alone
 
         told = attributes("ablation", self.seed, self.caption())
         return xarray.Dataset({"ratio": self.ratios}, attrs=told)
-
-
-def _geometric(values: np.ndarray) -> float:
-    return float(np.exp(np.log(values).mean())) if values.size else np.nan

@@ -1,5 +1,6 @@
 """The paper's figures and their extensions, as data."""
 
+import functools
 from typing import Any
 
 import jaxota
@@ -87,10 +88,10 @@ def _rates():
     return rates.job, rates_report.Rates.of
 
 
-def _wise():
+def _wise(name: str):
     from jaxota.experiments import wise, wise_report
 
-    return wise.job, wise_report.Wise.of
+    return functools.partial(wise.job, name), functools.partial(wise_report.Wise.of, name)
 
 
 def _ablation():
@@ -191,9 +192,26 @@ THEORY = {
         Theory(
             "wise",
             "WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes",
-            _wise,
+            functools.partial(_wise, "wise"),
             trials=8,
         ),
-        Theory("ablation", "WISE without each of its ingredients", _ablation, trials=8),
+        Theory(
+            "rivals",
+            "WISE on that map beside baselines with coded means, more power, server optimisers",
+            functools.partial(_wise, "rivals"),
+            trials=8,
+        ),
+        Theory(
+            "offmap",
+            "WISE beside the baselines in 96 other regimes",
+            functools.partial(_wise, "offmap"),
+            trials=8,
+        ),
+        Theory(
+            "ablation",
+            "WISE without each of its ingredients, and with a wrong noise variance",
+            _ablation,
+            trials=8,
+        ),
     )
 }

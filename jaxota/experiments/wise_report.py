@@ -1,51 +1,64 @@
-"""What is told and shown of `jaxota run wise`."""
+"""What is told and shown of `jaxota run wise`, `offmap` and `rivals`."""
 
 import dataclasses
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from jaxota import _style
 from jaxota.experiments import wise
 from jaxota.experiments.report import attributes
+from jaxota.experiments.wise import REGIME, Map
 
 MARGIN = 1.05  # a ratio up to which WISE counts as no worse
-AGAINST = {
-    "same step size": False,
-    "best in hindsight": True,
-}
+
+
+def against(name: str) -> dict[str, tuple[list[str], bool]]:
+    """What WISE is compared with: names of algorithms, and whether they choose in hindsight."""
+    if name != "rivals":
+        base = list(wise.baselines())
+        return {"same step size": (base, False), "best in hindsight": (base, True)}
+    groups = {group: list(each) for group, each in wise.rivals().items()}
+    every = [name for group in groups.values() for name in group]
+    return {group: (each, True) for group, each in groups.items()} | {"all": (every, True)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Wise:
-    """The map: ratios to the best baseline, by what it was allowed."""
+    """A map: ratios to the best of those that WISE is against."""
 
-    name = "wise"
-
+    name: str
     seed: int
     trials: int
-    ratios: dict[str, Any]  # [setting, snr_db, users, steps, draw, round]
+    ratios: dict[str, Any]  # [shape, spread, snr_db, draw, round]
+    spent: dict[str, tuple[float, ...]]  # by algorithm, mean power over P, and coded scalars
 
     @classmethod
-    def of(cls, seed: int, trials: int, dataset: Any) -> "Wise":
-        """From what the job of this seed and so many trials found."""
-        found = {name: wise.ratios(dataset, late).load() for name, late in AGAINST.items()}
-        return cls(seed, trials, found)
+    def of(cls, name: str, seed: int, trials: int, dataset: Any) -> "Wise":
+        """From what the job of this name, seed and so many trials found."""
+        found = wise.labelled(dataset)
+        ratios = {k: wise.ratios(found, *of).load() for k, of in against(name).items()}
+        here = dataset.sel(step_size=wise.STEP_SIZE)
+        means = here[["mean_power_mean", "reports_mean"]]
+        spent = {
+            str(label): tuple(float(x) for x in means.sel(algorithm=label).mean().values())
+            for label in dataset.algorithm.values
+        }
+        return cls(name, seed, trials, ratios, spent)
+
+    @property
+    def regimes(self) -> Map:
+        return wise.MAPS[self.name]
 
     def caption(self) -> str:
-        regimes = len(wise.SNR_DB) * len(wise.SPREADS) * len(wise.USERS) * len(wise.STEPS)
+        rivals = "its rivals" if self.name == "rivals" else "noisy FedAvg, COTAF, BAAF and COBAAF"
         return (
-            f"wise: the final gap of WISE over that of the best of noisy FedAvg, COTAF, BAAF and "
-            f"COBAAF, {regimes} regimes of synthetic regression, d = 10, {wise.ROUNDS} rounds, "
-            f"{wise.DRAWS} new data draws, {self.trials} trials each, seed {self.seed}"
+            f"{self.name}: the final gap of WISE over that of the best of {rivals}, "
+            f"{self.regimes.regimes} regimes of synthetic regression, {self.regimes.rounds} "
+            f"rounds, {wise.DRAWS} new data draws, {self.trials} trials each, seed {self.seed}"
         )
 
     def table(self):
-        """A line for each that it is against, and the ratio's course over the rounds."""
+        """A line for each that it is against."""
         from rich.table import Table
 
         grid = Table()
@@ -59,7 +72,7 @@ class Wise:
                 name,
                 f"{int((middle <= MARGIN).sum())} of {middle.size}",
                 f"{int((middle <= 1).sum())}",
-                f"{float(np.exp(np.log(middle).mean())):.3g}",
+                f"{geometric(middle):.3g}",
                 f"{float(middle.max()):.3g}",
                 f"{float(last.max()):.3g}",
             )
@@ -69,72 +82,61 @@ class Wise:
         """What a reader of the table must know besides."""
         lines = [
             "A regime's ratio is the median over data draws of WISE's mean gap over that of the "
-            f"best baseline. WISE has one setting, η = {wise.STEP_SIZE:g}; the same step size, or "
-            f"in hindsight, regime by regime and draw by draw, the best of {_list(wise.STEP_SIZES)}"
-            " and the better of last model and weighted average.",
+            f"best competitor. WISE has one setting, η = {wise.STEP_SIZE:g}. In hindsight, as all "
+            "but the same step size are, competitors have regime by regime and draw by draw the "
+            f"best of {_list(wise.STEP_SIZES)}, and the better of last model and weighted average.",
+            self._spending(),
         ]
         for name, ratios in self.ratios.items():
             last = ratios.isel(round=-1)
             middle = last.median("draw")
             lines.append(
-                f"Worst against the {name}: {_regime(_largest(middle))}. Of single draws "
+                f"Worst against {name}: {self._place(middle)}. Of single draws "
                 f"{int((last > MARGIN).sum())} of {last.size} lie above {MARGIN:g}, the worst "
-                f"{_regime(_largest(last))}."
+                f"{self._place(last)}."
             )
             course = ratios.median("draw")
-            shares = (course <= MARGIN).mean(["setting", "snr_db", "users", "steps"])
+            shares = (course <= MARGIN).mean(REGIME)
             words = [
                 f"{float(s):.0%} after {int(r)}"
                 for s, r in zip(shares, course["round"], strict=True)
             ]
-            lines.append(f"Share of regimes at or below {MARGIN:g}, by round: {', '.join(words)}.")
+            lines.append(
+                f"Share of regimes at or below {MARGIN:g} against {name}, by round: "
+                f"{', '.join(words)}."
+            )
         return lines
 
+    def _spending(self) -> str:
+        words = [f"{k} {power:.2g} and {n:g}" for k, (power, n) in self.spent.items()]
+        return (
+            f"At η = {wise.STEP_SIZE:g}, mean power on the model block over P, and coded scalars a "
+            f"user and round: {'; '.join(words)}."
+        )
+
     def figure(self):
-        """For each (N, K) a map over SNR and spreads; regimes above 1 are framed."""
-        columns = [(n, k) for n in wise.USERS for k in wise.STEPS]
-        norm = LogNorm(0.02, 50.0)
-        with matplotlib.rc_context(_style.STYLE):
-            figure = Figure(figsize=(_style.width(2), 3.4), dpi=300, layout="constrained")
-            grid = figure.subplots(
-                len(self.ratios), len(columns), sharex=True, sharey=True, squeeze=False
-            )
-            for axes, (users, steps) in zip(grid[0], columns, strict=True):
-                axes.set_title(f"$N$ = {users}, $K$ = {steps}", fontsize=7)
-            for row, (name, ratios) in zip(grid, self.ratios.items(), strict=True):
-                middle = ratios.isel(round=-1).median("draw")
-                for axes, (users, steps) in zip(row, columns, strict=True):
-                    here = middle.sel(users=users, steps=steps).transpose("setting", "snr_db")
-                    image = axes.imshow(
-                        here.values, norm=norm, cmap="RdBu_r", aspect="auto", origin="lower"
-                    )
-                    _annotate(axes, here.values)
-                row[0].set_ylabel(f"{name}\nspread of data, models", fontsize=6)
-                row[0].set_yticks(
-                    range(len(wise.SPREADS)), [f"{a:g}, {b:g}" for a, b in wise.SPREADS]
-                )
-            for axes in grid[-1]:
-                axes.set_xticks(range(len(wise.SNR_DB)), [f"{x:g}" for x in wise.SNR_DB])
-                axes.set_xlabel("SNR (dB)")
-            bar = figure.colorbar(image, ax=grid, pad=0.01)
-            bar.set_label("gap of WISE / best baseline")
-            figure.suptitle(
-                f"WISE over the best baseline: median over {wise.DRAWS} data draws, "
-                f"{self.trials} trials each; regimes above 1 are framed",
-                fontsize=8,
-            )
-        return figure
+        """For each shape a map over SNR and spreads, and the ratio's course over the rounds."""
+        from jaxota.experiments.wise_plots import maps  # which loads matplotlib
+
+        title = (
+            f"WISE over the best of {'its rivals' if self.name == 'rivals' else 'the baselines'}: "
+            f"median over {wise.DRAWS} data draws, {self.trials} trials each; regimes above 1 are "
+            "framed"
+        )
+        return maps(self.ratios, self.regimes, title)
 
     def rows(self):
         """The rows of the CSV, header first: one for each regime, draw and round."""
-        regime = "data_spread", "model_spread", "snr_db", "users", "steps"
+        regime = "users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db"
         yield ["against", *regime, "draw", "round", "ratio"]
         for name, ratios in self.ratios.items():
-            stacked = ratios.stack(row=("setting", "snr_db", "users", "steps", "draw", "round"))
+            stacked = ratios.stack(row=(*REGIME, "draw", "round"))
             for value, place in zip(stacked.values, stacked.row.values, strict=True):
-                setting, *others = place
-                spreads = wise.SPREADS[int(setting)]
-                yield [name, *(f"{x:g}" for x in (*spreads, *others)), f"{value:.9g}"]
+                shape, spread, *others = place
+                users, steps, dim, batch = self.regimes.shapes[int(shape)]
+                numbers = (*self.regimes.spreads[int(spread)], *others)
+                told = (users, steps, dim, "all" if batch is None else batch)
+                yield [name, *told, *(f"{x:g}" for x in numbers), f"{value:.9g}"]
 
     def dataset(self):
         """The ratios as one `xarray.Dataset`."""
@@ -143,31 +145,23 @@ class Wise:
         names = {name: name.replace(" ", "_") for name in self.ratios}
         return xarray.Dataset(
             {f"ratio_{names[k]}": v for k, v in self.ratios.items()},
-            attrs=attributes("wise", self.seed, self.caption()),
+            attrs=attributes(self.name, self.seed, self.caption()),
         )
 
-
-def _annotate(axes, values: np.ndarray) -> None:
-    for (y, x), value in np.ndenumerate(values):
-        words = (
-            "<.01" if value < 0.01 else f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.3g}"
-        )
-        colour = "black" if 0.1 < value < 10 else "white"
-        axes.text(x, y, words, ha="center", va="center", fontsize=4.5, color=colour)
-        if value > 1:
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, lw=1.2))
+    def _place(self, ratios: Any) -> str:
+        """The largest, and where it is."""
+        at = ratios.where(ratios == ratios.max(), drop=True)
+        shape = self.regimes.shapes[int(at["shape"][0])]
+        spreads = self.regimes.spreads[int(at["spread"][0])]
+        where = f"{float(at.snr_db[0]):g} dB, spreads {_list(spreads)}, {shape.words()}"
+        return f"{float(at.max()):.3g} at {where}"
 
 
-def _largest(ratios: Any) -> Any:
-    return ratios.where(ratios == ratios.max(), drop=True)
-
-
-def _regime(place: Any) -> str:
-    spreads = wise.SPREADS[int(place.setting[0])]
-    return (
-        f"{float(place.max()):.3g} at {float(place.snr_db[0]):g} dB, spreads {_list(spreads)}, "
-        f"N = {int(place.users[0])}, K = {int(place.steps[0])}"
-    )
+def geometric(ratios: Any) -> float:
+    """The geometric mean of those that are finite and not 0."""
+    values = np.asarray(ratios)
+    values = values[np.isfinite(values) & (values > 0)]
+    return float(np.exp(np.log(values).mean())) if values.size else np.nan
 
 
 def _list(values) -> str:
