@@ -100,26 +100,34 @@ class Theory:
     about: str
     load: Callable  # → what makes its job of (seed, trials), and its report of these and a dataset
     trials: int
+    images: Images | None = None  # where it is on images, these: they go to its job and report, too
 
-    on_images = False
+    @property
+    def on_images(self) -> bool:
+        return self.images is not None
 
     @property
     def title(self) -> str:
         return self.about
 
     def configured(self, options: dict) -> "Theory":
-        """The same with other trials; it sets all else."""
-        for option in (name for name in options if name != "trials"):
+        """The same with other trials or images; it sets all else."""
+        allowed = ("trials", *(_OF_IMAGES if self.images else ()))
+        for option in (name for name in options if name not in allowed):
             name = option.replace("_", "-")
             raise InputError(f"--{name} is not for {self.name}, which sets it")
-        return dataclasses.replace(self, **options)
+        numbers = {k: v for k, v in options.items() if k == "trials"}
+        if self.images is not None:
+            chosen = {k: v for k, v in options.items() if k in _OF_IMAGES}
+            numbers["images"] = dataclasses.replace(self.images, **chosen)
+        return dataclasses.replace(self, **numbers)
 
     def job(self, seed: int, memory: int | None = None) -> Any:
         """What the driver runs; its chunks are small, whatever the memory."""
         make, _ = self.load()
-        return make(seed, self.trials)
+        return make(seed, self.trials, *([self.images] if self.images else []))
 
     def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Report:
         """What is told and shown of a finished run."""
         _, show = self.load()
-        return show(seed, self.trials, dataset)
+        return show(seed, self.trials, dataset, *([job.study.task] if self.images else []))

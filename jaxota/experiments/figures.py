@@ -5,7 +5,7 @@ from typing import Any
 
 import jaxota
 from jaxota import tasks
-from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold
+from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold, wise
 from jaxota.channel import Channel
 from jaxota.experiments.experiment import Experiment, Theory
 from jaxota.fading import rayleigh
@@ -44,6 +44,7 @@ def _compared(steps: int) -> dict[str, Algorithm]:
         "BAAF": baaf(**local),
         "COBAAF": cobaaf(**local),
         "SCAFFOLD (noise-free)": scaffold(**local),
+        "WISE": wise(**local),
     }
 
 
@@ -100,7 +101,14 @@ def _ablation():
     return ablation.job, ablation.Ablation.of
 
 
+def _images():
+    from jaxota.experiments import wise_images
+
+    return wise_images.job, wise_images.OnImages.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
+_PAPERS = ("noisy FedAvg", "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)")
 _THRESHOLDS = (0.1, 0.3, 0.6)
 _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 
@@ -112,7 +120,7 @@ EXPERIMENTS = {
                 name,
                 f"synthetic regression, N = {users} users, K = {steps} local steps",
                 _regression(users),
-                _compared(steps),
+                _some(_compared(steps), *_PAPERS),
                 {"": _AWGN},
                 _one_panel,
             )
@@ -122,7 +130,7 @@ EXPERIMENTS = {
             "fading",
             "regression over Rayleigh fading, N = 20, K = 10",
             _regression(20),
-            _some(_compared(10), "COTAF", "BAAF", "COBAAF"),
+            _some(_compared(10), "COTAF", "BAAF", "COBAAF", "WISE"),
             {"no fading": _AWGN}
             | {f"threshold {t:g}": _AWGN.replace(fading=rayleigh(t, t)) for t in _THRESHOLDS},
             _panel_for_each_algorithm,
@@ -131,7 +139,7 @@ EXPERIMENTS = {
             "csi",
             "regression, Rayleigh fading, imperfect CSI, N = 20, K = 10",
             _regression(20),
-            _some(_compared(10), "COTAF", "BAAF", "COBAAF"),
+            _some(_compared(10), "COTAF", "BAAF", "COBAAF", "WISE"),
             {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS},
             _against_csi_error,
         ),
@@ -212,6 +220,13 @@ THEORY = {
             "WISE without each of its ingredients, and with a wrong noise variance",
             _ablation,
             trials=8,
+        ),
+        Theory(
+            "images",
+            "WISE beside COTAF, BAAF and COBAAF on MNIST, or on digits where it is not to be had",
+            _images,
+            trials=10,
+            images=Images("", _softmax_regression),
         ),
     )
 }

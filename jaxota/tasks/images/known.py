@@ -30,6 +30,17 @@ DATASETS = {
 }
 
 
+def at_hand() -> str:
+    """MNIST by its name, or the digits where it is not to be had."""
+    from jaxota.tasks.images import storage  # slow to import, needed here alone
+
+    try:
+        storage.load("mnist")
+    except InputError:
+        return "digits"
+    return "mnist"
+
+
 @dataclasses.dataclass(frozen=True)
 class Images:
     """A task of classifying images, dealt out to users when it is built."""
