@@ -51,12 +51,13 @@ def panels(
     }
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _style.floor_of([band for _, band in every]) if log else -np.inf
+    looks = _style.looks(label for group in bands.values() for label in group)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(len(groups)), 3.0), dpi=300, layout="constrained")
         row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
         for axes, (name, group) in zip(row, bands.items(), strict=True):
-            for number, (label, (rounds, band)) in enumerate(group.items()):
-                _style.curve(axes, number, label, rounds, band, floor)
+            for label, (rounds, band) in group.items():
+                _style.curve(axes, looks[label], label, rounds, band, floor)
             _style.finish(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
         _style.scale(row[0], metric, log, floor)
@@ -90,11 +91,12 @@ def finals(
         for name, runs in _named("histories", histories).items()
     }
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
+    looks = _style.looks(bands)
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        for number, (name, band) in enumerate(bands.items()):
-            _style.curve(axes, number, name, swept, band, floor, every=1)
+        for name, band in bands.items():
+            _style.curve(axes, looks[name], name, swept, band, floor, every=1)
         _style.finish(axes, label, "")
         _style.scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")

@@ -61,8 +61,9 @@ def _curves(found: Summary, metric: str, title: str) -> Figure:
         axes = figure.add_subplot()
         log = metric in _style.LOGARITHMIC
         floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        for number, (label, band) in enumerate(bands.items()):
-            _style.curve(axes, number, label, rounds, band, floor)
+        looks = _style.looks(bands)
+        for label, band in bands.items():
+            _style.curve(axes, looks[label], label, rounds, band, floor)
         _style.finish(axes, "communication round $r$", "")
         _style.scale(axes, metric, log, floor)
         _style.entitle(figure, [axes], title)
@@ -86,8 +87,9 @@ def _finals(found: Summary, name: str, metric: str, title: str) -> Figure:
         axes = figure.add_subplot()
         log = metric in _style.LOGARITHMIC
         floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        for number, (label, band) in enumerate(bands.items()):
-            _style.curve(axes, number, label, values[order], band, floor, every=1)
+        looks = _style.looks(bands)
+        for label, band in bands.items():
+            _style.curve(axes, looks[label], label, values[order], band, floor, every=1)
         _style.finish(axes, NAMES.get(name, name), "")
         if not numeric:
             axes.set_xticks(values, [str(label) for label in labels], rotation=20, ha="right")

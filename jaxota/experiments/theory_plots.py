@@ -1,7 +1,6 @@
 """Bounds and rates of convergence beside the simulations that they speak of."""
 
 import dataclasses
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -111,16 +110,15 @@ def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
     with matplotlib.rc_context(_style.STYLE):
         figure = Figure(figsize=(_style.width(2), 2.9), dpi=300, layout="constrained")
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+        looks = _style.looks(name for panel in panels.values() for name in panel)
         floor = _style.floor_of([c.floor for panel in panels.values() for c in panel.values()])
         for axes, (label, panel) in zip(row, panels.items(), strict=True):
             lines = []
             for name, curve in panel.items():
-                number = names.index(name)
-                _style.curve(axes, number, name, curve.values, curve.floor, floor, every=1)
+                _style.curve(axes, looks[name], name, curve.values, curve.floor, floor, every=1)
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
-                axes.plot(curve.values, guide, "-", color=_style.COLOURS[number], lw=0.5, alpha=0.8)
+                axes.plot(curve.values, guide, "-", color=looks[name].colour, lw=0.5, alpha=0.8)
                 slope = f"{curve.slope:.2f}" if curve.fitted else "none"
                 lines.append(f"{name}: {slope} (theorem {curve.promised:.2f})")
             _style.finish(axes, label, "slopes\n" + "\n".join(lines))
@@ -131,7 +129,7 @@ def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
         row[0].set_yscale("log")
         row[0].set_ylim(bottom=floor)
         row[0].set_ylabel("gap that the channel adds")
-        figure.legend(*_legend(row), loc="outside lower center", ncols=5, handlelength=3.2)
+        figure.legend(*_style.legend(row), loc="outside lower center", ncols=5, handlelength=3.2)
         figure.suptitle(title, fontsize=8)
     return figure
 
@@ -140,12 +138,3 @@ def _plain_ticks(axes, values) -> None:
     """The swept values themselves as ticks, in plain numbers."""
     axes.set_xticks(values, [f"{v:g}" for v in values], minor=False)
     axes.set_xticks([], minor=True)
-
-
-def _legend(row):
-    """Handles and labels of all panels, each label once."""
-    found: dict[str, Any] = {}
-    for axes in row:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
