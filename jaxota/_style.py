@@ -1,8 +1,11 @@
 """One look for all pictures."""
 
+import contextlib
+import contextvars
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +31,14 @@ STYLE: dict[Any, Any] = {
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "mathtext.fontset": "cm",
+}
+PAPER: dict[Any, Any] = {  # letters as the text around has them, embedded as publishers ask
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "pdf.fonttype": 42,
 }
 LOGARITHMIC = ("gap", "loss")
 LABELS = {
@@ -75,9 +86,42 @@ def _known(label: str) -> str:
     return re.split(r" \(|, ", label)[0].replace("_", " ").casefold()
 
 
+_on_paper = contextvars.ContextVar("_on_paper", default=False)
+
+
+@contextlib.contextmanager
+def drawn_for(style: str) -> Iterator[None]:
+    """Pictures that are made inside are for the screen, or for one column of a paper."""
+    before = _on_paper.set(style == "paper")
+    try:
+        yield
+    finally:
+        _on_paper.reset(before)
+
+
+def fonts() -> dict[Any, Any]:
+    """What matplotlib is told of a picture."""
+    return STYLE | PAPER if _on_paper.get() else STYLE
+
+
 def width(columns: int) -> float:
-    """One column of a paper in inches, or all of both."""
-    return 3.5 if columns == 1 else 7.16
+    """One column of a paper in inches, or all of both, which a picture for a paper never takes."""
+    return 3.5 if columns == 1 or _on_paper.get() else 7.16
+
+
+def columns(count: int, most: int) -> int:
+    """How many of `count` stand side by side: all, or on paper no more than `most`."""
+    return min(count, most) if _on_paper.get() else count
+
+
+def panels(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of panels on one vertical scale: side by side, on paper below each other."""
+    across = columns(count, 1)
+    rows = count // across
+    size = width(count), height if rows == 1 else 1 + rows * (height - 1)
+    figure = Figure(figsize=size, dpi=300, layout="constrained")
+    grid = figure.subplots(rows, across, sharey=True, squeeze=False, **shared)
+    return figure, list(grid.ravel())
 
 
 def finish(axes: Axes, label: str, name: str) -> None:
@@ -149,9 +193,16 @@ def scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
 
 def entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
     """The title above, the legend below all panels, where it covers no curve."""
-    columns = 2 if len(row) == 1 else 4
-    figure.legend(*legend(row), loc="outside lower center", ncols=columns, handlelength=3.2)
-    figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)
+    across = 2 if len(row) == 1 else columns(4, 2)
+    figure.legend(*legend(row), loc="outside lower center", ncols=across, handlelength=3.2)
+    head(figure, title, 7 if len(row) == 1 else 8)
+
+
+def head(figure: Figure, title: str, size: int = 8) -> None:
+    """The title above, in lines that a column has room for."""
+    if _on_paper.get():
+        title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
+    figure.suptitle(title, fontsize=size)
 
 
 def legend(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:

@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep finished chunks in DIR/NAME.parts, and go on from those that are there",
     )
+    _add_pictures(command)
     command = commands.add_parser("sweep", help="an experiment, or your study, over a grid")
     command.set_defaults(command=_sweep)
     command.add_argument("study", help="a name that `jaxota list` shows, or my_study.py:NAME")
@@ -98,7 +99,20 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_show)
     command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
     command.add_argument("--metric", metavar="NAME", help="the score to show")
+    _add_pictures(command)
     return parser
+
+
+def _add_pictures(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--format", default="png", metavar="A,B", help="pictures to write: png, svg, pdf (png)"
+    )
+    command.add_argument(
+        "--style",
+        default="screen",
+        metavar="STYLE",
+        help="screen, or paper: 3.5 inches, one column (screen)",
+    )
 
 
 def _add_sweep(command: argparse.ArgumentParser) -> None:
@@ -161,6 +175,7 @@ def _run(arguments) -> int:
     from jaxota.studies import programs
 
     name, options = arguments.experiment, _given(arguments)
+    pictures = reports.pictures(arguments.format, arguments.style)
     experiment = specs.known(name).configured(options)
     spec = {"run": True, "experiment": name, "options": options, "seed": arguments.seed or 0}
     scale = _scale(arguments)
@@ -179,7 +194,7 @@ def _run(arguments) -> int:
             print(f"{name}: chunks of other shards are missing: {_how_to_resume(store)}")
             return 0
         report("writing")
-        paths = reports.write(outcome, arguments.out)
+        paths = reports.write(outcome, arguments.out, pictures)
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
@@ -244,8 +259,9 @@ def _show(arguments) -> int:
     from jaxota.experiments import sweeps
 
     _process.kept = functools.partial(_kept, arguments.folder)
+    pictures = reports.pictures(arguments.format, arguments.style)
     outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
-    paths = reports.write(outcome, arguments.folder, ("png", "csv"))
+    paths = reports.write(outcome, arguments.folder, pictures, ("csv",))
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")

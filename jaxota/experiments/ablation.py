@@ -95,7 +95,7 @@ class Ablation:
 
     def figure(self):
         """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
-        with matplotlib.rc_context(_style.STYLE):
+        with matplotlib.rc_context(_style.fonts()):
             figure = Figure(figsize=(_style.width(2), 2.6), dpi=300, layout="constrained")
             axes = figure.subplots()
             width = 0.8 / len(wise.SNR_DB)
@@ -119,12 +119,17 @@ class Ablation:
             axes.set_xticks(
                 range(len(self.ratios)),
                 [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
+                rotation=90 if _style.columns(2, 1) == 1 else 0,
             )
-            axes.legend(ncols=len(wise.SNR_DB), loc="upper right", bbox_to_anchor=(1.0, 0.94))
-            figure.suptitle(
+            axes.legend(
+                ncols=_style.columns(len(wise.SNR_DB), 3),
+                loc="upper right",
+                bbox_to_anchor=(1.0, 0.94),
+            )
+            _style.head(
+                figure,
                 "WISE without each of its ingredients: regimes (dots), geometric means, and where "
                 "some diverge (triangles)",
-                fontsize=8,
             )
         return figure
 

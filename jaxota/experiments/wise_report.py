@@ -94,21 +94,25 @@ class Wise:
         """For each (N, K) a map over SNR and spreads; regimes above 1 are framed."""
         columns = [(n, k) for n in wise.USERS for k in wise.STEPS]
         norm = LogNorm(0.02, 50.0)
-        with matplotlib.rc_context(_style.STYLE):
-            figure = Figure(figsize=(_style.width(2), 3.4), dpi=300, layout="constrained")
-            grid = figure.subplots(
-                len(self.ratios), len(columns), sharex=True, sharey=True, squeeze=False
-            )
-            for axes, (users, steps) in zip(grid[0], columns, strict=True):
-                axes.set_title(f"$N$ = {users}, $K$ = {steps}", fontsize=7)
-            for row, (name, ratios) in zip(grid, self.ratios.items(), strict=True):
-                middle = ratios.isel(round=-1).median("draw")
-                for axes, (users, steps) in zip(row, columns, strict=True):
+        with matplotlib.rc_context(_style.fonts()):
+            across = _style.columns(len(columns), 2)
+            blocks = [columns[n : n + across] for n in range(0, len(columns), across)]
+            places = [(block, name) for block in blocks for name in self.ratios]
+            size = _style.width(2), 0.6 + 1.4 * len(places)
+            figure = Figure(figsize=size, dpi=300, layout="constrained")
+            grid = figure.subplots(len(places), across, sharex=True, sharey=True, squeeze=False)
+            for row, (block, name) in zip(grid, places, strict=True):
+                middle = self.ratios[name].isel(round=-1).median("draw")
+                for axes, (users, steps) in zip(row, block, strict=False):
                     here = middle.sel(users=users, steps=steps).transpose("setting", "snr_db")
                     image = axes.imshow(
                         here.values, norm=norm, cmap="RdBu_r", aspect="auto", origin="lower"
                     )
                     _annotate(axes, here.values)
+                    if name == next(iter(self.ratios)):
+                        axes.set_title(f"$N$ = {users}, $K$ = {steps}", fontsize=7)
+                for axes in row[len(block) :]:
+                    axes.set_axis_off()
                 row[0].set_ylabel(f"{name}\nspread of data, models", fontsize=6)
                 row[0].set_yticks(
                     range(len(wise.SPREADS)), [f"{a:g}, {b:g}" for a, b in wise.SPREADS]
@@ -118,10 +122,10 @@ class Wise:
                 axes.set_xlabel("SNR (dB)")
             bar = figure.colorbar(image, ax=grid, pad=0.01)
             bar.set_label("gap of WISE / best baseline")
-            figure.suptitle(
+            _style.head(
+                figure,
                 f"WISE over the best baseline: median over {wise.DRAWS} data draws, "
                 f"{self.trials} trials each; regimes above 1 are framed",
-                fontsize=8,
             )
         return figure
 
