@@ -86,32 +86,37 @@ def _known(label: str) -> str:
     return re.split(r" \(|, ", label)[0].replace("_", " ").casefold()
 
 
-_on_paper = contextvars.ContextVar("_on_paper", default=False)
+_paper = contextvars.ContextVar("_paper", default=False)
 
 
 @contextlib.contextmanager
 def drawn_for(style: str) -> Iterator[None]:
     """Pictures that are made inside are for the screen, or for one column of a paper."""
-    before = _on_paper.set(style == "paper")
+    before = _paper.set(style == "paper")
     try:
         yield
     finally:
-        _on_paper.reset(before)
+        _paper.reset(before)
+
+
+def on_paper() -> bool:
+    """Whether a picture is for one column of a paper."""
+    return _paper.get()
 
 
 def fonts() -> dict[Any, Any]:
     """What matplotlib is told of a picture."""
-    return STYLE | PAPER if _on_paper.get() else STYLE
+    return STYLE | PAPER if on_paper() else STYLE
 
 
 def width(columns: int) -> float:
     """One column of a paper in inches, or all of both, which a picture for a paper never takes."""
-    return 3.5 if columns == 1 or _on_paper.get() else 7.16
+    return 3.5 if columns == 1 or on_paper() else 7.16
 
 
 def columns(count: int, most: int) -> int:
     """How many of `count` stand side by side: all, or on paper no more than `most`."""
-    return min(count, most) if _on_paper.get() else count
+    return min(count, most) if on_paper() else count
 
 
 def panels(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
@@ -200,7 +205,7 @@ def entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
 
 def head(figure: Figure, title: str, size: int = 8) -> None:
     """The title above, in lines that a column has room for."""
-    if _on_paper.get():
+    if on_paper():
         title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
     figure.suptitle(title, fontsize=size)
 

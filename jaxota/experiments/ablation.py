@@ -96,7 +96,8 @@ class Ablation:
     def figure(self):
         """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
         with matplotlib.rc_context(_style.fonts()):
-            figure = Figure(figsize=(_style.width(2), 2.6), dpi=300, layout="constrained")
+            size = _style.width(2), 3.6 if _style.on_paper() else 2.6
+            figure = Figure(figsize=size, dpi=300, layout="constrained")
             axes = figure.subplots()
             width = 0.8 / len(wise.SNR_DB)
             for place, snr in enumerate(wise.SNR_DB):
@@ -116,16 +117,7 @@ class Ablation:
             axes.axhline(1.0, color="black", lw=0.6)
             axes.set_yscale("log")
             axes.set_ylabel("gap / gap of WISE")
-            axes.set_xticks(
-                range(len(self.ratios)),
-                [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
-                rotation=90 if _style.columns(2, 1) == 1 else 0,
-            )
-            axes.legend(
-                ncols=_style.columns(len(wise.SNR_DB), 3),
-                loc="upper right",
-                bbox_to_anchor=(1.0, 0.94),
-            )
+            _label(figure, axes, [str(name) for name in self.ratios.algorithm.values])
             _style.head(
                 figure,
                 "WISE without each of its ingredients: regimes (dots), geometric means, and where "
@@ -149,6 +141,16 @@ class Ablation:
 
         told = attributes("ablation", self.seed, self.caption())
         return xarray.Dataset({"ratio": self.ratios}, attrs=told)
+
+
+def _label(figure: Figure, axes: Any, names: list[str]) -> None:
+    """Names below the points, and what the colours are: on paper, where it covers none."""
+    if _style.on_paper():
+        axes.set_xticks(range(len(names)), names, rotation=90)
+        figure.legend(loc="outside lower center", ncols=3)
+        return
+    axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names])
+    axes.legend(ncols=len(wise.SNR_DB), loc="upper right", bbox_to_anchor=(1.0, 0.94))
 
 
 def _geometric(values: np.ndarray) -> float:
