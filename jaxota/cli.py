@@ -100,6 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
     command.add_argument("--metric", metavar="NAME", help="the score to show")
     _add_pictures(command)
+    command = commands.add_parser(
+        "report", help="what runs or a sweep left, as one HTML file to send: DIR/report.html"
+    )
+    command.set_defaults(command=_report)
+    command.add_argument("folder", type=Path, help="that `run` or `sweep` was given as --out")
     return parser
 
 
@@ -194,7 +199,7 @@ def _run(arguments) -> int:
             print(f"{name}: chunks of other shards are missing: {_how_to_resume(store)}")
             return 0
         report("writing")
-        paths = reports.write(outcome, arguments.out, pictures)
+        paths = reports.write(outcome, arguments.out, pictures, command=specs.command(spec))
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
@@ -265,6 +270,17 @@ def _show(arguments) -> int:
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
+    return 0
+
+
+def _report(arguments) -> int:
+    from jaxota.experiments import page
+
+    _process.kept = functools.partial(_kept, arguments.folder)
+    path, others = page.write(arguments.folder)
+    for name in others:
+        print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
+    print(f"wrote {path}")
     return 0
 
 

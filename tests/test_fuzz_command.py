@@ -85,9 +85,7 @@ SWEEP = {
     "--max-programs": whole(1, float("inf")),
 }  # fmt: skip
 PICTURES = {
-    "--format": none_of("png", "svg", "pdf").filter(
-        lambda w: w.strip() not in ("png", "svg", "pdf")
-    ),
+    "--format": none_of("png", "svg", "pdf").filter(lambda w: w.strip() not in FORMATS),
     "--style": none_of("screen", "paper"),
 }
 CASES = {

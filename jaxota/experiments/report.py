@@ -2,6 +2,8 @@
 
 import csv
 import functools
+import json
+import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +16,9 @@ from jaxota.errors import InputError
 
 FORMATS = ("png", "svg", "pdf")
 STYLES = ("screen", "paper")
+TOLD = ("command", "table", "remarks")  # what files hold for a page, in words
+VERSIONS = ("jaxota", "jax", "python")
+ROWS = 200  # of a table that a file holds: an attribute has no room for more than 64 kB
 
 
 class Report(Protocol):
@@ -65,10 +70,16 @@ def write(
     folder: Path,
     drawn: Pictures = Pictures(),
     data: tuple[str, ...] = ("csv", "nc"),
+    command: str = "",
 ) -> list[Path]:
-    """Write pictures, CSV and NetCDF to `folder`, all or none; returns their names."""
-    writers = {"csv": _table, "nc": _netcdf}
-    made = [*_drawn(report, drawn), *(writers[ending](report) for ending in data)]
+    """Write pictures, CSV and NetCDF to `folder`, all or none; returns their names.
+
+    The NetCDF says which command makes it again.
+    """
+    made = [
+        *_drawn(report, drawn),
+        *(_table(report) if ending == "csv" else _netcdf(report, command) for ending in data),
+    ]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
     with _files.replacing(*places) as drafts:
         for save, draft in zip(made, drafts, strict=True):
@@ -102,12 +113,22 @@ def _table(report: Report):
     return save
 
 
-def _netcdf(report: Report):
-    dataset = report.dataset()
+def _netcdf(report: Report, command: str):
+    """The data set, with what the screen shows of it, so that it can be shown again."""
+    words = json.dumps(cells(report.table())), json.dumps(report.remarks())
+    told = dict(zip(TOLD, (command, *words), strict=True))
+    dataset = report.dataset().assign_attrs(told)
     return lambda path: dataset.to_netcdf(path, engine="h5netcdf")
+
+
+def cells(table: Any) -> list[list[str]]:
+    """Of a `rich` table the words, header first."""
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)][: 1 + ROWS]
 
 
 def attributes(name: str, seed: int, title: str) -> dict:
     """What a dataset says of itself."""
-    versions = {"jaxota": jaxota.__version__, "jax": jax.__version__}
-    return {"title": title, "experiment": name, "seed": seed, **versions}
+    versions = jaxota.__version__, jax.__version__, platform.python_version()
+    told = dict(zip(VERSIONS, versions, strict=True))
+    return {"title": title, "experiment": name, "seed": seed, **told}
