@@ -97,7 +97,8 @@ CASES = {
     ("run",): none_of(*EXPERIMENTS, *THEORY),
     ("sweep",): none_of(*EXPERIMENTS),
     ("show",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench"),
+    ("report",): NOWHERE | WORDS,
+    (): none_of("run", "sweep", "show", "list", "bench", "report"),
 }
 
 

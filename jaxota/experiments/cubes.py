@@ -14,6 +14,7 @@ LABELS = {
     "loss": "loss F(θ̂)",
     "accuracy": "test accuracy",
     "power_ratio": "power ratio max ‖x‖²/P",
+    "snr_db": "SNR (dB)",
 }
 _NUMBERS = ("mean", "ci_low", "ci_high")
 _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
@@ -43,8 +44,10 @@ def curves(rows: Iterable[list[Any]], metric: str) -> dict[str, Any] | None:
     told = [_told(name, found[name][..., kept]) for name in metrics]
     if "power_ratio" in column:
         told.append(_told("power_ratio", found["power_ratio"][..., kept]))
+    numeric = [n for n, dim in enumerate(dims) if dim["numeric"] and len(dim["values"]) > 1]
     return {
         "dims": dims,
+        "against": max(numeric, key=lambda n: len(labels[n]), default=len(dims)),  # first
         "rounds": [rounds[n] for n in kept],
         "metrics": told,
         "looks": [_look(look) for look in _style.looks(labels[0]).values()],
@@ -79,7 +82,11 @@ def _dim(name: str, values: list[str]) -> dict[str, Any]:
     except ValueError:
         numbers = []
     numeric = bool(numbers) and all(map(math.isfinite, numbers))
-    return {"name": name, "label": name, "values": values, "numeric": numeric}
+    return {"name": name, "label": _label(name), "values": values, "numeric": numeric}
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name.replace("_", " "))
 
 
 def _told(name: str, found: np.ndarray) -> dict[str, Any]:
@@ -90,7 +97,7 @@ def _told(name: str, found: np.ndarray) -> dict[str, Any]:
     ]
     return {
         "name": name.replace("_", " "),
-        "label": LABELS.get(name, name),
+        "label": _label(name),
         "log": name in (*_style.LOGARITHMIC, "power_ratio"),
         **dict(zip(("mean", "low", "high"), flat, strict=True)),
     }

@@ -60,7 +60,7 @@
     const dims = [...data.dims, { name: "round", label: "communication round r", values: data.rounds, numeric: true }];
     const sizes = dims.map((dim) => dim.values.length);
     const strides = sizes.map((_, n) => sizes.slice(n + 1).reduce((a, b) => a * b, 1));
-    const state = { metric: 0, x: dims.length - 1, by: 0, at: sizes.map((n, k) => (k === dims.length - 1 ? n - 1 : 0)), hidden: new Set(), log: null, spot: null };
+    const state = { metric: 0, x: data.against, by: 0, at: sizes.map((n, k) => (k === dims.length - 1 ? n - 1 : 0)), hidden: new Set(), log: null, spot: null };
 
     const controls = make("div", { class: "controls" });
     const legend = make("div", { class: "legend" });
@@ -230,7 +230,7 @@
       }
       svg.addEventListener("pointermove", near);
       svg.addEventListener("pointerdown", near);
-      svg.addEventListener("pointerleave", leave);
+      svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
       svg.addEventListener("blur", leave);
       svg.addEventListener("keydown", (event) => {
         const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

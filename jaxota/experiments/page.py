@@ -46,7 +46,7 @@ def page(found: list[Section]) -> str:
 <h1>{escape(names)}</h1>
 <p class="caption">Over-the-air federated learning, simulated with jaxota.</p>
 {f"<nav>{chr(10).join(links)}</nav>" if len(found) > 1 else ""}
-{chr(10).join(_section(n, section) for n, section in enumerate(found))}
+{chr(10).join(_section(n, s, len(found) > 1) for n, s in enumerate(found))}
 <footer>Made by <code>jaxota report</code>, jaxota {escape(jaxota.__version__)}.
 This file holds all that it shows, and loads nothing.</footer>
 <script>{script}</script>
@@ -62,9 +62,9 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src {allowed[0]}; script-src {allowed[1]}"
 
 
-def _section(number: int, section: Section) -> str:
+def _section(number: int, section: Section, several: bool) -> str:
     parts = [
-        f"<h2>{escape(section.name)}</h2>",
+        f"<h2>{escape(section.name)}</h2>" if several else "",
         f'<p class="caption">{escape(section.caption)}</p>',
         f"<pre><code>{escape(section.command)}</code></pre>" if section.command else "",
         _curves(number, section.curves) if section.curves else "",
@@ -120,7 +120,7 @@ def _settings(section: Section) -> str:
     for name, value in section.settings.items():
         if name == "algorithms" and isinstance(value, dict):
             rows += [[label, said(part)] for label, part in value.items()]
-        elif name not in (*section.versions, "experiment", "order", "axes"):
+        elif name not in (*section.versions, "experiment", "order", "axes") and value != []:
             rows.append([name.replace("_", " "), said(value)])
     rows += [[f"version of {name}", version] for name, version in section.versions.items()]
     table = _table(rows, ' class="settings"')
@@ -135,6 +135,8 @@ def said(value: Any) -> str:
         return f"{value['is']}({fields})" if fields else str(value["is"])
     if isinstance(value, dict) and "function" in value:
         return str(value["function"]).replace("<locals>.", "").replace("_src.", "")
+    if isinstance(value, dict) and value.keys() == {"key"}:
+        return said(value["key"])
     if isinstance(value, dict):
         return ", ".join(f"{k} {said(v)}" for k, v in value.items())
     if isinstance(value, list):
@@ -144,7 +146,8 @@ def said(value: Any) -> str:
 
 def _absent(value: Any) -> bool:
     """What a part leaves out, and the optimiser that changes nothing."""
-    return value == [] or "optax._src.base.identity." in json.dumps(value)
+    still = isinstance(value, list) and "optax._src.base.identity." in json.dumps(value)
+    return value == [] or still
 
 
 def _numbers(rows: list[list[Any]]) -> str:

@@ -55,7 +55,8 @@ def _attributes(path: Path) -> dict[str, Any]:
 
     try:
         with xarray.open_dataset(path, engine="h5netcdf") as data:
-            return dict(data.attrs)
+            plain = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in data.attrs.items()}
+            return {str(k): v for k, v in plain.items()}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
 
