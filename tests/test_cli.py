@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import functools
 import io
+import json
 import math
 import os
 import sys
@@ -76,6 +77,9 @@ def test_run_prints_a_table_and_writes_three_files(fig1):
     data = xarray.load_dataset(out / "fig1.nc", engine="h5netcdf")
     assert data.gap.dims == ("algorithm", "trial", "evaluation")
     assert data.attrs["snr_per"] == "vector" and data.attrs["seed"] == 0
+    assert data.attrs["command"] == "jaxota run fig1 --trials 4 --rounds 3"
+    assert json.loads(data.attrs["table"])[0][:2] == ["algorithm", "final gap"]
+    assert json.loads(data.attrs["description"])["algorithms"]["BAAF"]["local"]["steps"] == 10
     for row in rows:
         if row["metric"] == "gap":
             r = int(row["round"])

@@ -108,6 +108,7 @@ def test_curves_hold_the_numbers_of_the_rows():
     made = cubes.curves(_rows(), "gap")
     assert [m["name"] for m in made["metrics"]] == ["gap", "loss", "power ratio"]
     assert [m["log"] for m in made["metrics"]] == [True, True, True]
+    assert cubes.curves(_rows(), "loss")["metrics"][0]["name"] == "loss"
     assert [d["name"] for d in made["dims"]] == ["algorithm", "snr_db"] and made["against"] == 1
     assert made["dims"][1]["numeric"] and not made["dims"][0]["numeric"]
     mean = np.array(made["metrics"][0]["mean"], float).reshape(3, 2, 6)
@@ -122,9 +123,8 @@ def test_curves_hold_the_numbers_of_the_rows():
 def test_a_large_sweep_keeps_fewer_rounds(monkeypatch):
     monkeypatch.setattr(cubes, "MOST", 40)
     made = cubes.curves(_rows(rounds=50), "gap")
-    assert made["rounds"][-1] == 50 and 1 <= len(made["rounds"]) <= 3
-    points = sum(len(m["mean"]) for m in made["metrics"])
-    assert points <= 60
+    assert made["rounds"] == [25, 50] and made["note"] == "2 of 50 rounds."
+    assert sum(len(m["mean"]) for m in made["metrics"]) <= 40
     monkeypatch.setattr(cubes, "MOST", 5)
     assert cubes.curves(_rows(), "gap") is None  # the table and the CSV have them
 
@@ -269,4 +269,11 @@ def test_a_store_becomes_one_page(tmp_path, monkeypatch, capsys):
     assert "SGD(step_size=0.05, steps=2, batch=3)" in words
     ((section,), _) = sections.found(tmp_path / "s")
     assert section.curves["dims"][1]["values"] == ["0.0", "10.0"]
-    assert section.curves["rounds"] == [1, 2, 3, 4]
+    assert section.curves["rounds"] == [1, 2, 3, 4] and section.curves["note"] == ""
+    monkeypatch.setattr(cubes, "MOST", 1)
+    ((section,), _) = sections.found(tmp_path / "s")
+    assert section.curves is None and "too many settings" in section.remarks[-1]
+    assert section.picture == ""
+    assert cli.main(["show", str(tmp_path / "s")]) == 0
+    ((section,), _) = sections.found(tmp_path / "s")
+    assert section.picture.startswith("data:image/png;base64,")

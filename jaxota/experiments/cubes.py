@@ -38,7 +38,6 @@ def curves(rows: Iterable[list[Any]], metric: str) -> dict[str, Any] | None:
         return None
     found = _filled(body, column, [*labels, [str(r) for r in rounds]], metrics)
     series = math.prod(map(len, labels))
-    metrics = metrics[: max(1, MOST // series)]
     kept = _spread(len(rounds), MOST // (series * (1 + len(metrics))))
     dims = [_dim(name, values) for name, values in zip(names, labels, strict=True)]
     told = [_told(name, found[name][..., kept]) for name in metrics]
@@ -47,6 +46,7 @@ def curves(rows: Iterable[list[Any]], metric: str) -> dict[str, Any] | None:
     numeric = [n for n, dim in enumerate(dims) if dim["numeric"] and len(dim["values"]) > 1]
     return {
         "dims": dims,
+        "note": f"{len(kept)} of {len(rounds)} rounds." if len(kept) < len(rounds) else "",
         "against": max(numeric, key=lambda n: len(labels[n]), default=len(dims)),  # first
         "rounds": [rounds[n] for n in kept],
         "metrics": told,

@@ -78,10 +78,11 @@ def _section(number: int, section: Section, several: bool) -> str:
 
 
 def _curves(number: int, curves: dict[str, Any]) -> str:
+    note = f'<p class="caption">{escape(curves["note"])}</p>' if curves["note"] else ""
     # Inside a script nothing is escaped but the sign that could end it.
     words = json.dumps(curves, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return (
-        f'<div class="chart" data-source="d{number}"></div>'
+        f'<div class="chart" data-source="d{number}"></div>{note}'
         f'<script type="application/json" id="d{number}">{words}</script>'
     )
 

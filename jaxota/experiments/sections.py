@@ -94,15 +94,17 @@ def _of_store(folder: Path) -> Section:
 
     sweep, spec = Sweep.opened(folder, None), Store.opened(folder).told["spec"]
     rows = list(sweep.rows())
+    curves = cubes.curves(rows, sweep.metric)
+    lost = [] if curves else ["There are too many settings for a page to draw their curves."]
     return Section(
         name=sweep.name,
         caption=sweep.caption(),
         command=specs.command(spec) if spec else "",
         table=report.cells(sweep.table()),
-        remarks=sweep.remarks(),
+        remarks=[*sweep.remarks(), *lost],
         numbers=rows,
-        curves=cubes.curves(rows, sweep.metric),
-        picture="",
+        curves=curves,
+        picture="" if curves else _picture(folder / f"{sweep.name}.nc"),
         settings=sweep.description,
         versions={k: sweep.description[k] for k in report.VERSIONS if k in sweep.description},
     )
