@@ -5,7 +5,6 @@ import atexit
 import contextlib
 import functools
 import gc
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -233,30 +232,10 @@ def _sweep(arguments) -> int:
     return 0
 
 
-def _bench(arguments: argparse.Namespace) -> int:
-    """The short benchmarks, each a process of its own."""
-    import signal
-    import subprocess
+def _bench(arguments) -> int:
+    from jaxota import _benches
 
-    package = Path(__file__).parent
-    folders = package / "_benchmarks", package.parent / "benchmarks"  # installed; a clone
-    folder = next((each for each in folders if (each / "against.py").exists()), None)
-    if folder is None:
-        raise InputError(
-            f"bench needs the benchmarks of a clone of jaxota, not found: {folders[1]}"
-        )
-    out = ["--out", str(arguments.out)] if arguments.out else []
-    for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
-        command = [sys.executable, str(folder / script), "--short", *options, *out]
-        # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
-        with (
-            subprocess.Popen(command, start_new_session=True) as child,
-            _process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
-        ):
-            code = child.wait()
-        if code:
-            return 1
-    return 0
+    return _benches.run(arguments.out)
 
 
 def _show(arguments) -> int:
