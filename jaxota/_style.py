@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 def _look(number: int) -> Look:
     """The look of a number: one more round of the colours has other dashes and markers."""
-    other = (number + number // len(COLOURS)) % len(DASHES)
+    other = (number + 3 * (number // len(COLOURS))) % len(DASHES)  # not those of its neighbours
     return Look(number, COLOURS[number % len(COLOURS)], DASHES[other], MARKERS[other])
 
 
