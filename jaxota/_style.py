@@ -1,7 +1,12 @@
 """One look for all pictures."""
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import contextvars
+import itertools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +20,8 @@ from jaxota.stats import Interval
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = "os^Dv*P"
+# What an algorithm looks like in every picture, by its name without what is added to it.
+KNOWN = ("noisy fedavg", "cotaf", "baaf", "cobaaf", "scaffold", "fedavg", "wise")
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.linewidth": 0.6,
@@ -25,6 +32,14 @@ STYLE: dict[Any, Any] = {
     "ytick.labelsize": 7,
     "mathtext.fontset": "cm",
 }
+PAPER: dict[Any, Any] = {  # letters as the text around has them, embedded as publishers ask
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "pdf.fonttype": 42,
+}
 LOGARITHMIC = ("gap", "loss")
 LABELS = {
     "gap": r"optimality gap $F(\hat{\theta}) - F(\theta^{\star})$",
@@ -33,9 +48,85 @@ LABELS = {
 }
 
 
+class Look(NamedTuple):
+    """Of a curve."""
+
+    number: int
+    colour: str
+    dash: Any  # a name, or (offset, lengths), as matplotlib has it
+    marker: str
+
+
+def _look(number: int) -> Look:
+    """The look of a number: one more round of the colours has other dashes and markers."""
+    other = (number + 3 * (number // len(COLOURS))) % len(DASHES)  # not those of its neighbours
+    return Look(number, COLOURS[number % len(COLOURS)], DASHES[other], MARKERS[other])
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """The look of each curve of a picture: an algorithm's own, whatever else is in the picture.
+
+    "COBAAF (online)" looks like COBAAF; beside COBAAF it has its colour, with other dashes. Labels
+    of nothing known take the looks that are left, in order.
+    """
+    every = list(dict.fromkeys(labels))
+    numbers: dict[str, int] = {}
+    for label in sorted(every, key=lambda label: _known(label) != label.casefold()):
+        if (name := _known(label)) in KNOWN:  # plain names come first to what is theirs
+            same = itertools.count(KNOWN.index(name), len(COLOURS))
+            numbers[label] = next(n for n in same if n not in numbers.values())
+    for label in every:
+        if label not in numbers:
+            numbers[label] = next(n for n in itertools.count() if n not in numbers.values())
+    return {label: _look(numbers[label]) for label in every}
+
+
+def _known(label: str) -> str:
+    """The name of an algorithm in a label: what stands before brackets and commas."""
+    return re.split(r" \(|, ", label)[0].replace("_", " ").casefold()
+
+
+_paper = contextvars.ContextVar("_paper", default=False)
+
+
+@contextlib.contextmanager
+def drawn_for(style: str) -> Iterator[None]:
+    """Pictures that are made inside are for the screen, or for one column of a paper."""
+    before = _paper.set(style == "paper")
+    try:
+        yield
+    finally:
+        _paper.reset(before)
+
+
+def on_paper() -> bool:
+    """Whether a picture is for one column of a paper."""
+    return _paper.get()
+
+
+def fonts() -> dict[Any, Any]:
+    """What matplotlib is told of a picture."""
+    return STYLE | PAPER if on_paper() else STYLE
+
+
 def width(columns: int) -> float:
-    """One column of a paper in inches, or all of both."""
-    return 3.5 if columns == 1 else 7.16
+    """One column of a paper in inches, or all of both, which a picture for a paper never takes."""
+    return 3.5 if columns == 1 or on_paper() else 7.16
+
+
+def columns(count: int, most: int) -> int:
+    """How many of `count` stand side by side: all, or on paper no more than `most`."""
+    return min(count, most) if on_paper() else count
+
+
+def panels(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of panels on one vertical scale: side by side, on paper below each other."""
+    across = columns(count, 1)
+    rows = count // across
+    size = width(count), height if rows == 1 else 1 + rows * (height - 1)
+    figure = Figure(figsize=size, dpi=300, layout="constrained")
+    grid = figure.subplots(rows, across, sharey=True, squeeze=False, **shared)
+    return figure, list(grid.ravel())
 
 
 def finish(axes: Axes, label: str, name: str) -> None:
@@ -47,37 +138,39 @@ def finish(axes: Axes, label: str, name: str) -> None:
 
 def curve(
     axes: Axes,
-    number: int,
+    look: Look,
     label: str,
     rounds: np.ndarray,
     band: Interval,
     floor: float,
     every: int | None = None,
 ) -> None:
-    colour = COLOURS[number % len(COLOURS)]
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
+    first = look.number % len(COLOURS) * len(rounds) // 50  # markers of curves that meet stay apart
     axes.plot(
         rounds,
         band.mean,
-        color=colour,
-        linestyle=DASHES[number % len(DASHES)],
-        marker=MARKERS[number % len(MARKERS)],
-        markevery=every or (number * len(rounds) // 50, max(1, len(rounds) // 8)),
+        color=look.colour,
+        linestyle=look.dash,
+        marker=look.marker,
+        markevery=every or (first, max(1, len(rounds) // 8)),
         label=label,
     )
     axes.fill_between(
         rounds,
         np.maximum(band.low, floor),
         np.maximum(band.high, floor),
-        color=colour,
+        color=look.colour,
         alpha=0.2,
         linewidth=0,
     )
     clipped = rounds[band.low < floor]
     if clipped.size:
         edge = np.full(clipped.size, floor)
-        axes.plot(clipped, edge, "v", color=colour, clip_on=False, markersize=3, in_layout=False)
+        axes.plot(
+            clipped, edge, "v", color=look.colour, clip_on=False, markersize=3, in_layout=False
+        )
 
 
 def floor_of(bands: list[Interval]) -> float:
@@ -105,7 +198,22 @@ def scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
 
 def entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
     """The title above, the legend below all panels, where it covers no curve."""
-    labelled = row[0].get_legend_handles_labels()
-    columns = 2 if len(row) == 1 else 4
-    figure.legend(*labelled, loc="outside lower center", ncols=columns, handlelength=3.2)
-    figure.suptitle(title, fontsize=7 if len(row) == 1 else 8)
+    across = 2 if len(row) == 1 else columns(4, 2)
+    figure.legend(*legend(row), loc="outside lower center", ncols=across, handlelength=3.2)
+    head(figure, title, 7 if len(row) == 1 else 8)
+
+
+def head(figure: Figure, title: str, size: int = 8) -> None:
+    """The title above, in lines that a column has room for."""
+    if on_paper():
+        title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
+    figure.suptitle(title, fontsize=size)
+
+
+def legend(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
+    """Handles and labels of all panels, each label once."""
+    found: dict[str, Any] = {}
+    for axes in row:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

@@ -5,7 +5,6 @@ import atexit
 import contextlib
 import functools
 import gc
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -83,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep finished chunks in DIR/NAME.parts, and go on from those that are there",
     )
+    _add_pictures(command)
     command = commands.add_parser("sweep", help="an experiment, or your study, over a grid")
     command.set_defaults(command=_sweep)
     command.add_argument("study", help="a name that `jaxota list` shows, or my_study.py:NAME")
@@ -98,7 +98,25 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_show)
     command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
     command.add_argument("--metric", metavar="NAME", help="the score to show")
+    _add_pictures(command)
+    command = commands.add_parser(
+        "report", help="what runs or a sweep left, as one HTML file to send: DIR/report.html"
+    )
+    command.set_defaults(command=_report)
+    command.add_argument("folder", type=Path, help="that `run` or `sweep` was given as --out")
     return parser
+
+
+def _add_pictures(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--format", default="png", metavar="A,B", help="pictures to write: png, svg, pdf (png)"
+    )
+    command.add_argument(
+        "--style",
+        default="screen",
+        metavar="STYLE",
+        help="screen, or paper: 3.5 inches, one column (screen)",
+    )
 
 
 def _add_sweep(command: argparse.ArgumentParser) -> None:
@@ -161,6 +179,7 @@ def _run(arguments) -> int:
     from jaxota.studies import programs
 
     name, options = arguments.experiment, _given(arguments)
+    pictures = reports.pictures(arguments.format, arguments.style)
     experiment = specs.known(name).configured(options)
     spec = {"run": True, "experiment": name, "options": options, "seed": arguments.seed or 0}
     scale = _scale(arguments)
@@ -179,7 +198,7 @@ def _run(arguments) -> int:
             print(f"{name}: chunks of other shards are missing: {_how_to_resume(store)}")
             return 0
         report("writing")
-        paths = reports.write(outcome, arguments.out)
+        paths = reports.write(outcome, arguments.out, pictures, command=specs.command(spec))
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
@@ -213,30 +232,10 @@ def _sweep(arguments) -> int:
     return 0
 
 
-def _bench(arguments: argparse.Namespace) -> int:
-    """The short benchmarks, each a process of its own."""
-    import signal
-    import subprocess
+def _bench(arguments) -> int:
+    from jaxota import _benches
 
-    package = Path(__file__).parent
-    folders = package / "_benchmarks", package.parent / "benchmarks"  # installed; a clone
-    folder = next((each for each in folders if (each / "against.py").exists()), None)
-    if folder is None:
-        raise InputError(
-            f"bench needs the benchmarks of a clone of jaxota, not found: {folders[1]}"
-        )
-    out = ["--out", str(arguments.out)] if arguments.out else []
-    for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
-        command = [sys.executable, str(folder / script), "--short", *options, *out]
-        # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
-        with (
-            subprocess.Popen(command, start_new_session=True) as child,
-            _process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
-        ):
-            code = child.wait()
-        if code:
-            return 1
-    return 0
+    return _benches.run(arguments.out)
 
 
 def _show(arguments) -> int:
@@ -244,11 +243,23 @@ def _show(arguments) -> int:
     from jaxota.experiments import sweeps
 
     _process.kept = functools.partial(_kept, arguments.folder)
+    pictures = reports.pictures(arguments.format, arguments.style)
     outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
-    paths = reports.write(outcome, arguments.folder, ("png", "csv"))
+    paths = reports.write(outcome, arguments.folder, pictures, ("csv",))
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")
+    return 0
+
+
+def _report(arguments) -> int:
+    from jaxota.experiments import page
+
+    _process.kept = functools.partial(_kept, arguments.folder)
+    path, others = page.write(arguments.folder)
+    for name in others:
+        print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
+    print(f"wrote {path}")
     return 0
 
 

@@ -51,15 +51,17 @@ def panels(
     }
     every = [pair for group in bands.values() for pair in group.values()]
     floor = _style.floor_of([band for _, band in every]) if log else -np.inf
-    with matplotlib.rc_context(_style.STYLE):
-        figure = Figure(figsize=(_style.width(len(groups)), 3.0), dpi=300, layout="constrained")
-        row = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    looks = _style.looks(label for group in bands.values() for label in group)
+    with matplotlib.rc_context(_style.fonts()):
+        figure, row = _style.panels(len(groups), 3.0, sharex=True)
         for axes, (name, group) in zip(row, bands.items(), strict=True):
-            for number, (label, (rounds, band)) in enumerate(group.items()):
-                _style.curve(axes, number, label, rounds, band, floor)
+            for label, (rounds, band) in group.items():
+                _style.curve(axes, looks[label], label, rounds, band, floor)
             _style.finish(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
-        _style.scale(row[0], metric, log, floor)
+            _style.scale(axes, metric, log, floor)
+        for axes in row:
+            axes.label_outer()
         _style.entitle(figure, row, title)
     return figure
 
@@ -90,11 +92,12 @@ def finals(
         for name, runs in _named("histories", histories).items()
     }
     floor = _style.floor_of(list(bands.values())) if log else -np.inf
-    with matplotlib.rc_context(_style.STYLE):
+    looks = _style.looks(bands)
+    with matplotlib.rc_context(_style.fonts()):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        for number, (name, band) in enumerate(bands.items()):
-            _style.curve(axes, number, name, swept, band, floor, every=1)
+        for name, band in bands.items():
+            _style.curve(axes, looks[name], name, swept, band, floor, every=1)
         _style.finish(axes, label, "")
         _style.scale(axes, metric, log, floor)
         axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
@@ -110,7 +113,7 @@ def partition(task: Any, title: str = "") -> Figure:
     """
     held = _held(task)
     _validate.words("title", title)
-    with matplotlib.rc_context(_style.STYLE):
+    with matplotlib.rc_context(_style.fonts()):
         figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
         axes = figure.add_subplot()

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import functools
 import io
+import json
 import math
 import os
 import sys
@@ -76,6 +77,9 @@ def test_run_prints_a_table_and_writes_three_files(fig1):
     data = xarray.load_dataset(out / "fig1.nc", engine="h5netcdf")
     assert data.gap.dims == ("algorithm", "trial", "evaluation")
     assert data.attrs["snr_per"] == "vector" and data.attrs["seed"] == 0
+    assert data.attrs["command"] == "jaxota run fig1 --trials 4 --rounds 3"
+    assert json.loads(data.attrs["table"])[0][:2] == ["algorithm", "final gap"]
+    assert json.loads(data.attrs["description"])["algorithms"]["BAAF"]["local"]["steps"] == 10
     for row in rows:
         if row["metric"] == "gap":
             r = int(row["round"])
@@ -313,6 +317,11 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         ),
         (["run", "cnn", "--init-scale", "-1"], "task.init_scale must be finite and ≥ 0, got -1"),
         (["run", "fig1", "--snr-per", "bit"], "channel.snr_per must be 'vector' or 'symbol'"),
+        (["run", "fig1", "--format", "gif"], "--format must be of png, svg, pdf, with commas"),
+        (["run", "fig1", "--format", "png,"], "with commas, got ''"),
+        (["run", "fig1", "--style", "poster"], "--style must be screen or paper, got 'poster'"),
+        (["show", "there", "--format", "jpg"], "--format must be of png, svg, pdf, with commas"),
+        (["show", "there", "--style", ""], "--style must be screen or paper, got ''"),
         (["run"], "the following arguments are required: experiment"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jaxota import cli
 from jaxota.experiments.figures import EXPERIMENTS, THEORY
+from jaxota.experiments.report import FORMATS
 from jaxota.studies import driver, parsing
 from jaxota.tasks.images import known
 
@@ -83,14 +84,21 @@ SWEEP = {
     "--max-bytes": SIZES,
     "--max-programs": whole(1, float("inf")),
 }  # fmt: skip
+PICTURES = {
+    "--format": none_of("png", "svg", "pdf").filter(lambda w: w.strip() not in FORMATS),
+    "--style": none_of("screen", "paper"),
+}
 CASES = {
     **{("run", "fig1", option): bad for option, bad in COMMON.items()},
     **{("run", "fig4", option): bad for option, bad in IMAGES.items()},
     **{("sweep", "fig1", option): bad for option, bad in (COMMON | SWEEP).items()},
+    **{("run", "fig1", option): bad for option, bad in PICTURES.items()},
+    **{("show", "there", option): bad for option, bad in PICTURES.items()},
     ("run",): none_of(*EXPERIMENTS, *THEORY),
     ("sweep",): none_of(*EXPERIMENTS),
     ("show",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench"),
+    ("report",): NOWHERE | WORDS,
+    (): none_of("run", "sweep", "show", "list", "bench", "report"),
 }
 
 

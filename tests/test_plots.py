@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import plots
+from jaxota import _style, plots
+from jaxota.experiments.figures import EXPERIMENTS
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +109,50 @@ def test_partition_shows_who_holds_how_much_of_which_label(users, tmp_path):
 def test_partition_needs_labels(task):
     with pytest.raises(jo.InputError, match="task must be one of classification"):
         plots.partition(task)
+
+
+def _looks(figure):
+    """Colour, dash and marker of each curve, by its label."""
+    lines = [line for axes in figure.axes for line in axes.lines]
+    return {
+        line.get_label(): (line.get_color(), line._unscaled_dash_pattern, line.get_marker())
+        for line in lines
+        if not line.get_label().startswith("_")
+    }
+
+
+def test_an_algorithm_has_one_look_in_all_pictures(history):
+    found = {}
+    for experiment in EXPERIMENTS.values():
+        runs = dict.fromkeys(experiment.algorithms, history)
+        finals = {name: [history, history] for name in runs}
+        for figure in (
+            plots.curves(runs),
+            plots.panels({"A": runs, "B": dict(reversed(runs.items()))}),
+            plots.finals([0, 1], finals, "gap", "x"),
+        ):
+            for label, look in _looks(figure).items():
+                assert found.setdefault(label, look) == look
+    assert len(found) == len(set(found.values())) == 6
+    alone = _looks(plots.curves({"SCAFFOLD": history, "WISE": history}))
+    assert alone["SCAFFOLD"] == found["SCAFFOLD (noise-free)"]
+    assert alone["WISE"] not in found.values()
+
+
+def test_what_is_not_known_takes_the_looks_that_are_left():
+    looks = _style.looks(["mine", "COTAF", "other", "noisy_fedavg", "COTAF (online)", "COTAF, x"])
+    assert looks["COTAF"] == _style.looks(["COTAF"])["COTAF"]
+    assert [looks[label].number for label in ("mine", "other")] == [2, 3]
+    assert len(set(looks.values())) == 6
+    shared = {looks[label].colour for label in ("COTAF", "COTAF (online)", "COTAF, x")}
+    assert shared == {looks["COTAF"].colour}
+    turned = _style.looks(reversed(looks))
+    assert all(turned[label] == looks[label] for label in ("COTAF", "noisy_fedavg"))
+    many = _style.looks(f"setting {n}" for n in range(40))
+    assert [look.number for look in many.values()] == list(range(40))
+    assert len({look[1:] for look in many.values()}) == 40
+
+
+def test_a_legend_names_the_curves_of_all_panels(history):
+    figure = plots.panels({"A": {"x": history}, "B": {"y": history, "x": history}})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["x", "y"]

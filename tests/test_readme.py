@@ -61,14 +61,16 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
         for line in block.splitlines()
         if line.startswith("jaxota ")
     ]
-    assert [command[1] for command in commands] == ["list", "run", "run", "sweep", "show"]
+    names = [command[1] for command in commands]
+    assert names == ["list", "run", "run", "sweep", "show", "report"]
     for command in commands:
         assert cli.main(command[1:]) == 0
     assert {"fig1.png", "fig1.csv", "study.json", "data.zarr"} <= set(
         os.listdir(tmp_path / "sweep")
     )
     assert sorted(os.listdir(tmp_path / "out")) == [
-        f"{name}.{ending}" for name in ("fig1", "fig5") for ending in ("csv", "nc", "png")
+        *(f"{name}.{ending}" for name in ("fig1", "fig5") for ending in ("csv", "nc", "png")),
+        "report.html",
     ]
 
 

@@ -76,7 +76,7 @@ def test_the_table_has_a_row_for_each_setting(folder):
 
 def test_files_hold_every_score_of_every_setting(folder, tmp_path):
     sweep = sweeps.Sweep.opened(folder, "loss")
-    paths = report.write(sweep, tmp_path, ("png", "csv"))
+    paths = report.write(sweep, tmp_path, data=("csv",))
     assert [path.name for path in paths] == ["small.png", "small.csv"]
     with open(tmp_path / "small.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -109,7 +109,7 @@ def test_an_unfinished_sweep_says_so(tmp_path):
     assert sweep.remarks()[-1] == "The sweep is not finished: what is missing is left out."
     lines = [line for line in _shown(sweep).splitlines() if line.startswith("│")]
     assert len([line for line in lines if "not there yet" in line]) == 2 * 2
-    report.write(sweep, tmp_path / "half", ("png", "csv"))
+    report.write(sweep, tmp_path / "half", data=("csv",))
     data = jo.open(tmp_path / "half")
     assert (data.attrs["chunks_done"], data.attrs["chunks"]) == (1, 2)
     assert np.isnan(data.gap.sel(steps=2)).all() and np.isfinite(data.gap.sel(steps=1)).all()
@@ -120,7 +120,7 @@ def test_nothing_done_yet_can_be_shown(tmp_path):
     driver.sink(job, tmp_path / "none")
     sweep = sweeps.Sweep.opened(tmp_path / "none", None)
     assert "0 of 2 chunks so far" in sweep.caption() and "not there yet" in _shown(sweep)
-    report.write(sweep, tmp_path / "none", ("png", "csv"))
+    report.write(sweep, tmp_path / "none", data=("csv",))
 
 
 def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):

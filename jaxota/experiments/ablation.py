@@ -133,8 +133,9 @@ class Ablation:
 
     def figure(self):
         """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
-        with matplotlib.rc_context(_style.STYLE):
-            figure = Figure(figsize=(_style.width(2), 2.6), dpi=300, layout="constrained")
+        with matplotlib.rc_context(_style.fonts()):
+            size = _style.width(2), 3.6 if _style.on_paper() else 2.6
+            figure = Figure(figsize=size, dpi=300, layout="constrained")
             axes = figure.subplots()
             width = 0.8 / len(self.regimes.snr_db)
             for place, snr in enumerate(self.regimes.snr_db):
@@ -154,17 +155,11 @@ class Ablation:
             axes.axhline(1.0, color="black", lw=0.6)
             axes.set_yscale("log")
             axes.set_ylabel("gap / gap of WISE")
-            axes.set_xticks(
-                range(len(self.ratios)),
-                [str(name).replace(" ", "\n", 1) for name in self.ratios.algorithm.values],
-            )
-            axes.legend(
-                ncols=len(self.regimes.snr_db), loc="upper right", bbox_to_anchor=(1.0, 0.94)
-            )
-            figure.suptitle(
+            _label(figure, axes, [str(name) for name in self.ratios.algorithm.values])
+            _style.head(
+                figure,
                 "WISE without each of its ingredients, or with a wrong σ²: regimes (dots), "
                 "geometric means, and where some diverge (triangles)",
-                fontsize=8,
             )
         return figure
 
@@ -182,3 +177,12 @@ class Ablation:
 
         told = attributes("ablation", self.seed, self.caption())
         return xarray.Dataset({"ratio": self.ratios}, attrs=told)
+
+
+def _label(figure: Figure, axes: Any, names: list[str]) -> None:
+    """Names below the points, and what the colours are, where it covers none."""
+    if _style.on_paper():
+        axes.set_xticks(range(len(names)), names, rotation=90)
+    else:
+        axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names])
+    figure.legend(loc="outside lower center", ncols=3 if _style.on_paper() else 5)

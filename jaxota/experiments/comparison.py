@@ -1,6 +1,8 @@
 """Algorithms side by side: what an experiment gave, and how it is told and shown."""
 
 import dataclasses
+import json
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -24,6 +26,7 @@ class Comparison:
     uncalibrated: set[str]  # algorithms whose calibration diverged
     compile_seconds: float
     run_seconds: float
+    description: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the job
 
     @classmethod
     def of(cls, experiment: Experiment, job: StudyJob, dataset, seed: int, seconds: tuple):
@@ -36,7 +39,10 @@ class Comparison:
             for algorithm in experiment.algorithms
             for label in experiment.channels
         }
-        return cls(experiment, seed, histories, job.uncalibrated, *seconds)
+        compiling, running = seconds
+        return cls(
+            *(experiment, seed, histories, job.uncalibrated, compiling, running), job.description
+        )
 
     @property
     def name(self) -> str:
@@ -151,6 +157,8 @@ class Comparison:
             snr_db=float(channel.snr_db),
             snr_per=channel.snr_per,
             power=float(channel.power),
+            metric=experiment.metric,
+            description=json.dumps(self.description),
             **_of_images(experiment.task),
         )
 

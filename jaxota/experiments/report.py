@@ -1,16 +1,24 @@
 """What is told and shown of anything that was run: one protocol for all of it."""
 
 import csv
-from collections.abc import Iterable
+import functools
+import json
+import platform
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
 import jaxota
 from jaxota import _files
+from jaxota.errors import InputError
 
-ENDINGS = ("png", "csv", "nc")
+FORMATS = ("png", "svg", "pdf")
+STYLES = ("screen", "paper")
+TOLD = ("command", "table", "remarks")  # what files hold for a page, in words
+VERSIONS = ("jaxota", "jax", "python")
+ROWS = 200  # of a table that a file holds: an attribute has no room for more than 64 kB
 
 
 class Report(Protocol):
@@ -39,24 +47,60 @@ class Report(Protocol):
         """Everything, as an `xarray.Dataset`."""
 
 
-def paths(name: str, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """The files of a report of this name."""
-    return [folder / f"{name}.{ending}" for ending in endings]
+class Pictures(NamedTuple):
+    """Which pictures are written, and for whom they are drawn."""
+
+    formats: tuple[str, ...] = ("png",)
+    style: str = "screen"
 
 
-def write(report: Report, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
-    places = paths(report.name, folder, endings)
-    writers = {"png": _picture, "csv": _table, "nc": _netcdf}
-    made = [writers[ending](report) for ending in endings]
+def pictures(formats: str, style: str) -> Pictures:
+    """From what was typed."""
+    words = tuple(dict.fromkeys(word.strip() for word in formats.split(",")))
+    for word in words:
+        if word not in FORMATS:
+            raise InputError(f"--format must be of {', '.join(FORMATS)}, with commas, got {word!r}")
+    if style not in STYLES:
+        raise InputError(f"--style must be {' or '.join(STYLES)}, got {style!r}")
+    return Pictures(words, style)
+
+
+def write(
+    report: Report,
+    folder: Path,
+    drawn: Pictures = Pictures(),
+    data: tuple[str, ...] = ("csv", "nc"),
+    command: str = "",
+) -> list[Path]:
+    """Write pictures, CSV and NetCDF to `folder`, all or none; returns their names.
+
+    The NetCDF says which command makes it again.
+    """
+    made = [
+        *_drawn(report, drawn),
+        *(_table(report) if ending == "csv" else _netcdf(report, command) for ending in data),
+    ]
+    places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
     with _files.replacing(*places) as drafts:
         for save, draft in zip(made, drafts, strict=True):
             save(draft)
     return places
 
 
-def _picture(report: Report):
-    return report.figure().savefig
+def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
+    """One picture, in all formats."""
+    from jaxota import _style  # loads matplotlib, which is slow
+
+    with _style.drawn_for(drawn.style):
+        figure = report.figure()
+        return [functools.partial(_save, figure, _style.fonts()) for _ in drawn.formats]
+
+
+def _save(figure: Any, fonts: dict[Any, Any], path: Path) -> None:
+    import matplotlib
+
+    with matplotlib.rc_context(fonts):  # some of it counts when files are written
+        figure.savefig(path)
 
 
 def _table(report: Report):
@@ -69,12 +113,22 @@ def _table(report: Report):
     return save
 
 
-def _netcdf(report: Report):
-    dataset = report.dataset()
+def _netcdf(report: Report, command: str):
+    """The data set, with what the screen shows of it, so that it can be shown again."""
+    words = json.dumps(cells(report.table())), json.dumps(report.remarks())
+    told = dict(zip(TOLD, (command, *words), strict=True))
+    dataset = report.dataset().assign_attrs(told)
     return lambda path: dataset.to_netcdf(path, engine="h5netcdf")
+
+
+def cells(table: Any) -> list[list[str]]:
+    """Of a `rich` table the words, header first."""
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)][: 1 + ROWS]
 
 
 def attributes(name: str, seed: int, title: str) -> dict:
     """What a dataset says of itself."""
-    versions = {"jaxota": jaxota.__version__, "jax": jax.__version__}
-    return {"title": title, "experiment": name, "seed": seed, **versions}
+    versions = jaxota.__version__, jax.__version__, platform.python_version()
+    told = dict(zip(VERSIONS, versions, strict=True))
+    return {"title": title, "experiment": name, "seed": seed, **told}

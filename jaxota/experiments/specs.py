@@ -6,6 +6,7 @@ A spec is JSON: the name of an experiment, or a user's own file as it is, and wh
 import dataclasses
 import functools
 import json
+import shlex
 import sys
 import types
 from pathlib import Path
@@ -82,6 +83,23 @@ def job(spec: dict[str, Any], memory: int | None = None) -> Any:
     if spec.get("run"):
         return experiment(spec).job(spec["seed"], memory)
     return sweep_job(spec, memory)
+
+
+def command(spec: dict[str, Any]) -> str:
+    """What is typed to have it made again; where data and a user's file lie is left out."""
+    words = ["jaxota", "run" if spec.get("run") else "sweep"]
+    if "source" in spec:
+        words.append(":".join(filter(None, (Path(spec["file"]).name, spec["name"]))))
+    else:
+        words.append(spec["experiment"])
+    options = {k: v for k, v in spec.get("options", {}).items() if k != "data_dir"}
+    several = ",".join(spec.get("algorithms") or ())
+    given = {**options, "seed": spec.get("seed"), "algorithms": several, "keep": spec.get("keep")}
+    words += [word for each in spec.get("set", []) for word in ("--set", each)]
+    for name, value in given.items():
+        if value not in (None, "") and (name, value) != ("seed", 0):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
 
 
 @functools.lru_cache(maxsize=4)

@@ -56,13 +56,14 @@ def _curves(found: Summary, metric: str, title: str) -> Figure:
     rounds = found.mean.evaluation.values
     only = {name: 0 for name in found.mean.dims if name not in ("algorithm", "evaluation")}
     bands = {label: found.at(algorithm=a, **only) for a, label in enumerate(_labels(found))}
-    with matplotlib.rc_context(_style.STYLE):
+    with matplotlib.rc_context(_style.fonts()):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         log = metric in _style.LOGARITHMIC
         floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        for number, (label, band) in enumerate(bands.items()):
-            _style.curve(axes, number, label, rounds, band, floor)
+        looks = _style.looks(bands)
+        for label, band in bands.items():
+            _style.curve(axes, looks[label], label, rounds, band, floor)
         _style.finish(axes, "communication round $r$", "")
         _style.scale(axes, metric, log, floor)
         _style.entitle(figure, [axes], title)
@@ -81,13 +82,14 @@ def _finals(found: Summary, name: str, metric: str, title: str) -> Figure:
         label: _along(last, {"algorithm": a, **only}, order)
         for a, label in enumerate(_labels(found))
     }
-    with matplotlib.rc_context(_style.STYLE):
+    with matplotlib.rc_context(_style.fonts()):
         figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         log = metric in _style.LOGARITHMIC
         floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        for number, (label, band) in enumerate(bands.items()):
-            _style.curve(axes, number, label, values[order], band, floor, every=1)
+        looks = _style.looks(bands)
+        for label, band in bands.items():
+            _style.curve(axes, looks[label], label, values[order], band, floor, every=1)
         _style.finish(axes, NAMES.get(name, name), "")
         if not numeric:
             axes.set_xticks(values, [str(label) for label in labels], rotation=20, ha="right")
@@ -110,26 +112,32 @@ def _maps(found: Summary, long: list[str], metric: str, title: str) -> Figure:
     log = metric in _style.LOGARITHMIC and there.size and there.min() > 0
     norm: Any = LogNorm() if log else matplotlib.colors.Normalize()
     norm.autoscale(there if there.size else np.array([0.0, 1.0]))
-    with matplotlib.rc_context(_style.STYLE):
-        size = _style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * len(places)
+    with matplotlib.rc_context(_style.fonts()):
+        cells = [(place, number) for place in places for number in range(len(labels))]
+        across = _style.columns(len(labels), 2)
+        rows = -(-len(cells) // across)
+        size = _style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * rows
         figure = Figure(figsize=size, dpi=300, layout="constrained")
-        grid = figure.subplots(len(places), len(labels), sharex=True, sharey=True, squeeze=False)
-        for row, place in zip(grid, places, strict=True):
+        grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+        for axes, (place, number) in zip(grid.flat, cells, strict=False):
             here = last.isel(place).transpose("algorithm", y, x)
-            for number, (axes, label) in enumerate(zip(row, labels, strict=True)):
-                image = axes.imshow(
-                    here.values[number], norm=norm, cmap="viridis", aspect="auto", origin="lower"
-                )
-                _tick(axes.xaxis, here[x].values)
-                _tick(axes.yaxis, here[y].values)
-                words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
-                axes.set_title("\n".join([label, *words]), fontsize=7)
-            row[0].set_ylabel(NAMES.get(y, y))
-        for axes in grid[-1]:
+            image = axes.imshow(
+                here.values[number], norm=norm, cmap="viridis", aspect="auto", origin="lower"
+            )
+            _tick(axes.xaxis, here[x].values)
+            _tick(axes.yaxis, here[y].values)
+            words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
+            axes.set_title("\n".join([labels[number], *words]), fontsize=7)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(NAMES.get(y, y))
+        for axes in grid.flat[len(cells) - across : len(cells)]:  # those with nothing below
             axes.set_xlabel(NAMES.get(x, x))
+            axes.tick_params(labelbottom=True)
+        for axes in grid.flat[len(cells) :]:
+            axes.set_axis_off()
         bar = figure.colorbar(image, ax=grid, pad=0.02)
         bar.set_label(f"final {_style.LABELS.get(metric, metric)}")
-        figure.suptitle(title, fontsize=8)
+        _style.head(figure, title)
     return figure
 
 

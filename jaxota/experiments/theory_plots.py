@@ -1,7 +1,6 @@
 """Bounds and rates of convergence beside the simulations that they speak of."""
 
 import dataclasses
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -28,25 +27,35 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
 
     Markers are hollow, and the shares pale, where the theorem's conditions are not met.
     """
-    with matplotlib.rc_context(_style.STYLE):
-        figure = Figure(figsize=(_style.width(2), 4.0), dpi=300, layout="constrained")
-        grid = {"height_ratios": (3, 2)}
-        top, bottom = figure.subplots(
-            2, len(panels), squeeze=False, sharex="col", sharey="row", gridspec_kw=grid
-        )
-        for axes, shares, (name, panel) in zip(top, bottom, panels.items(), strict=True):
+    with matplotlib.rc_context(_style.fonts()):
+        across = _style.columns(len(panels), 2)
+        groups = -(-len(panels) // across)
+        size = _style.width(2), 1 + 3.0 * groups
+        figure = Figure(figsize=size, dpi=300, layout="constrained")
+        heights = {"height_ratios": (3, 2) * groups}
+        grid = figure.subplots(2 * groups, across, squeeze=False, sharey="row", gridspec_kw=heights)
+        top, bottom = grid[::2].ravel(), grid[1::2].ravel()
+        for axes, shares, (name, panel) in zip(top, bottom, panels.items(), strict=False):
+            shares.sharex(axes)
+            axes.tick_params(labelbottom=False)
             _bound_panel(axes, panel)
             _shares(shares, panel)
             _style.finish(axes, "", name)
             _style.finish(shares, "rounds $R$", "")
-        top[0].set_ylabel(r"$E[F(\bar{\theta}^R)] - F(\theta^{\star})$")
-        bottom[0].set_ylabel("share of the bound")
+        for spare in (*top[len(panels) :], *bottom[len(panels) :]):
+            spare.set_axis_off()
+        for upper, lower in zip(top[::across], bottom[::across], strict=True):
+            upper.set_ylabel(r"$E[F(\bar{\theta}^R)] - F(\theta^{\star})$")
+            lower.set_ylabel("share of the bound")
         curves = top[0].get_legend_handles_labels()
         terms = bottom[0].get_legend_handles_labels()
         figure.legend(
-            curves[0] + terms[0], curves[1] + terms[1], loc="outside lower center", ncols=4
+            curves[0] + terms[0],
+            curves[1] + terms[1],
+            loc="outside lower center",
+            ncols=_style.columns(4, 2),
         )
-        figure.suptitle(title, fontsize=8)
+        _style.head(figure, title)
     return figure
 
 
@@ -108,19 +117,17 @@ class RateCurve:
 
 def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
     """For each panel, one swept quantity, floors on log axes with the theorem's slopes, dotted."""
-    with matplotlib.rc_context(_style.STYLE):
-        figure = Figure(figsize=(_style.width(2), 2.9), dpi=300, layout="constrained")
-        row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    with matplotlib.rc_context(_style.fonts()):
+        figure, row = _style.panels(len(panels), 2.9)
+        looks = _style.looks(name for panel in panels.values() for name in panel)
         floor = _style.floor_of([c.floor for panel in panels.values() for c in panel.values()])
         for axes, (label, panel) in zip(row, panels.items(), strict=True):
             lines = []
             for name, curve in panel.items():
-                number = names.index(name)
-                _style.curve(axes, number, name, curve.values, curve.floor, floor, every=1)
+                _style.curve(axes, looks[name], name, curve.values, curve.floor, floor, every=1)
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
-                axes.plot(curve.values, guide, "-", color=_style.COLOURS[number], lw=0.5, alpha=0.8)
+                axes.plot(curve.values, guide, "-", color=looks[name].colour, lw=0.5, alpha=0.8)
                 slope = f"{curve.slope:.2f}" if curve.fitted else "none"
                 lines.append(f"{name}: {slope} (theorem {curve.promised:.2f})")
             _style.finish(axes, label, "slopes\n" + "\n".join(lines))
@@ -130,9 +137,13 @@ def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
         row[-1].plot([], [], "-", color="0.4", lw=0.5, label="slope of the theorem")
         row[0].set_yscale("log")
         row[0].set_ylim(bottom=floor)
-        row[0].set_ylabel("gap that the channel adds")
-        figure.legend(*_legend(row), loc="outside lower center", ncols=5, handlelength=3.2)
-        figure.suptitle(title, fontsize=8)
+        for axes in row[:: _style.columns(len(row), 1)]:
+            axes.set_ylabel("gap that the channel adds")
+        across = _style.columns(5, 2)
+        figure.legend(
+            *_style.legend(row), loc="outside lower center", ncols=across, handlelength=3.2
+        )
+        _style.head(figure, title)
     return figure
 
 
@@ -140,12 +151,3 @@ def _plain_ticks(axes, values) -> None:
     """The swept values themselves as ticks, in plain numbers."""
     axes.set_xticks(values, [f"{v:g}" for v in values], minor=False)
     axes.set_xticks([], minor=True)
-
-
-def _legend(row):
-    """Handles and labels of all panels, each label once."""
-    found: dict[str, Any] = {}
-    for axes in row:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from jaxota import _style, _validate, stats
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
@@ -145,23 +144,19 @@ class OnImages:
 
     def figure(self):
         """Accuracy over the rounds at one step size, a panel for each place, with 95 % bands."""
-        places = self.places()
-        with matplotlib.rc_context(_style.STYLE):
-            figure = Figure(figsize=(_style.width(2), 2.5), dpi=300, layout="constrained")
-            row = figure.subplots(1, len(places), sharey=True)
-            rounds = self.accuracy["round"].values
-            for axes, place in zip(row, places, strict=True):
-                for number, algorithm in enumerate(self.accuracy.algorithm.values):
+        rounds, algorithms = self.accuracy["round"].values, self.accuracy.algorithm.values
+        looks = _style.looks(map(str, algorithms))
+        with matplotlib.rc_context(_style.fonts()):
+            figure, row = _style.panels(len(self.places()), 2.5)
+            for axes, place in zip(row, self.places(), strict=True):
+                for algorithm in algorithms:
                     values = self._of(algorithm, STEP_SIZE, **place)
                     band = stats.interval(values.reshape(-1, len(rounds)))
-                    _style.curve(axes, number, str(algorithm), rounds, band, 0.0)
+                    _style.curve(axes, looks[str(algorithm)], str(algorithm), rounds, band, 0.0)
                 _style.finish(axes, "round", f"{place['partition']}, {place['snr_db']:g} dB")
-            row[0].set_ylabel("test accuracy")
-            _style.entitle(
-                figure,
-                row,
-                f"{self.title}, η = {STEP_SIZE:g}, {DEALS} deals × {self.trials} trials",
-            )
+                axes.set_ylabel("test accuracy" if axes is row[0] else "")
+            title = f"{self.title}, η = {STEP_SIZE:g}, {DEALS} deals × {self.trials} trials"
+            _style.entitle(figure, row, title)
         return figure
 
     def rows(self):

@@ -12,23 +12,29 @@ from matplotlib.patches import Rectangle
 from jaxota import _style
 from jaxota.experiments.wise import REGIME, Map
 
+HIGH, LOW = 1.35, 1.7  # inches: a row of maps, and a row of courses
+
 
 def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
     """A row of maps for each of the `ratios` [shape, spread, snr_db, draw, round], and below, over
-    the rounds, the median and the range of nine tenths of the regimes."""
-    rows, columns = len(ratios), len(regimes.shapes)
-    with matplotlib.rc_context(_style.STYLE):
-        size = _style.width(2), 1.35 * rows + 2.0
+    the rounds, the median by SNR and the range of nine tenths of the regimes."""
+    with matplotlib.rc_context(_style.fonts()):
+        across = _style.columns(len(regimes.shapes), 2)
+        numbers = list(range(len(regimes.shapes)))
+        blocks = [numbers[n : n + across] for n in range(0, len(numbers), across)]
+        places = [(block, name) for block in blocks for name in ratios]
+        wide = _style.columns(len(ratios), 2)
+        heights = HIGH * len(places), LOW * (len(ratios) // wide)
+        size = _style.width(2), 0.4 + sum(heights)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
-        parts: Any = figure.subfigures(2, 1, height_ratios=(1.35 * rows, 1.6))
-        above, below = parts
-        grid = above.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        for axes, shape in zip(grid[0], regimes.shapes, strict=True):
-            axes.set_title(shape.words(), fontsize=7)
-        for row, (name, each) in zip(grid, ratios.items(), strict=True):
-            middle = each.isel(round=-1).median("draw")
-            for number, axes in enumerate(row):
+        parts: Any = figure.subfigures(2, 1, height_ratios=heights)
+        grid = parts[0].subplots(len(places), across, sharex=True, sharey=True, squeeze=False)
+        for row, (block, name) in zip(grid, places, strict=True):
+            middle = ratios[name].isel(round=-1).median("draw")
+            for axes, number in zip(row, block, strict=True):
                 image = _map(axes, middle.isel(shape=number))
+                if name == next(iter(ratios)):
+                    axes.set_title(regimes.shapes[number].words(), fontsize=7)
             row[0].set_ylabel(f"{name}\nspreads", fontsize=6)
             row[0].set_yticks(
                 range(len(regimes.spreads)), [f"{a:g}, {b:g}" for a, b in regimes.spreads]
@@ -36,15 +42,16 @@ def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
         for axes in grid[-1]:
             axes.set_xticks(range(len(regimes.snr_db)), [f"{x:g}" for x in regimes.snr_db])
             axes.set_xlabel("SNR (dB)")
-        bar = above.colorbar(image, ax=grid, pad=0.01)
-        bar.set_label("WISE / best")
-        for axes, (name, each) in zip(
-            below.subplots(1, rows, sharey=True), ratios.items(), strict=True
-        ):
+        parts[0].colorbar(image, ax=grid, pad=0.01).set_label("WISE / best")
+        courses = parts[1].subplots(len(ratios) // wide, wide, sharey=True, squeeze=False)
+        for axes, (name, each) in zip(courses.ravel(), ratios.items(), strict=True):
             _course(axes, name, each)
-        below.axes[0].legend(fontsize=5, ncols=2, loc="lower left", handlelength=2.5)
-        below.axes[0].set_ylabel("WISE / best")
-        figure.suptitle(title, fontsize=8)
+        for row in courses:
+            row[0].set_ylabel("WISE / best")
+        told = courses[0, 0].get_legend_handles_labels()
+        columns = 3 if _style.on_paper() else 7
+        parts[1].legend(*told, loc="outside lower center", ncols=columns, fontsize=6)
+        _style.head(figure, title)
     return figure
 
 
@@ -67,7 +74,6 @@ def _short(value: float) -> str:
 
 
 def _course(axes: Axes, name: str, ratios: Any) -> None:
-    """Over the rounds, by SNR: the median regime, and of all regimes the range of nine tenths."""
     course = ratios.median("draw")
     rounds = course["round"].values
     low, high = (course.quantile(q, REGIME).values for q in (0.05, 0.95))

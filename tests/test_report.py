@@ -1,0 +1,135 @@
+"""Files of a report: the pictures that were asked for, all or none, drawn for whom they are."""
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray
+from matplotlib.figure import Figure
+
+from jaxota import _style, plots
+from jaxota.errors import InputError
+from jaxota.experiments import report as reports
+from jaxota.experiments import sweep_plots
+from jaxota.studies.summaries import Summary
+
+
+class Told:
+    """A report of one curve."""
+
+    name = "told"
+
+    def caption(self):
+        return "told: a <caption>"
+
+    def remarks(self):
+        return ["one", "two & three"]
+
+    def table(self):
+        from rich.table import Table
+
+        grid = Table("algorithm", "gap")
+        grid.add_row("COTAF", "1 ± 0.1")
+        return grid
+
+    def figure(self):
+        with matplotlib.rc_context(_style.fonts()):
+            figure, (axes,) = _style.panels(1, 3.0)
+            axes.plot([1, 2], label="a")
+            _style.entitle(figure, [axes], "told")
+        return figure
+
+    def rows(self):
+        return [["a", "b"], [1, 2]]
+
+    def dataset(self):
+        return xarray.Dataset({"x": ("n", [1.0])}, attrs={"experiment": "told"})
+
+
+HEADS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "csv": b"a,b", "nc": b"\x89HDF"}
+
+
+def test_the_pictures_that_were_asked_for_are_written(tmp_path):
+    paths = reports.write(Told(), tmp_path, reports.pictures("pdf, svg,png,pdf", "screen"))
+    assert [path.name for path in paths] == [
+        f"told.{e}" for e in ("pdf", "svg", "png", "csv", "nc")
+    ]
+    for path in paths:
+        assert path.read_bytes().startswith(HEADS[path.suffix[1:]])
+    (one,) = reports.write(Told(), tmp_path / "png", data=())
+    assert one.name == "told.png"
+
+
+def test_all_formats_appear_or_none(tmp_path, monkeypatch):
+    def full(figure, path, **_):
+        if path.suffix == ".svg":
+            raise OSError(28, "No space left on device")
+        path.write_bytes(b"new")
+
+    reports.write(Told(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="No space"):
+        reports.write(Told(), tmp_path, reports.pictures("png,pdf,svg", "screen"))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("formats", ["gif", "", "png,,pdf", "PNG", "png pdf"])
+def test_other_formats_are_refused(formats):
+    with pytest.raises(InputError, match=r"--format must be of png, svg, pdf, with commas"):
+        reports.pictures(formats, "screen")
+
+
+def test_fonts_of_a_paper_are_embedded_as_publishers_ask(tmp_path):
+    """Type 42, and not Type 3, which many refuse."""
+    (pdf,) = reports.write(Told(), tmp_path, reports.pictures("pdf", "paper"), ())
+    assert b"/Type3" not in pdf.read_bytes() and b"/FontFile2" in pdf.read_bytes()
+
+
+def _summary(*sizes):
+    """Of three algorithms over so many values of some axes."""
+    names = [f"axis{n}" for n in range(len(sizes))]
+    coords = {name: np.arange(size) for name, size in zip(names, sizes, strict=True)}
+    values = xarray.DataArray(
+        1.0 + np.arange(3 * np.prod(sizes, dtype=int) * 4).reshape(3, *sizes, 4),
+        coords={"algorithm": ["A", "B", "C"], **coords, "evaluation": 1 + np.arange(4)},
+    )
+    counts = values.isel(evaluation=0, drop=True)
+    return Summary(values, values / 2, 2 * values, counts, counts), names
+
+
+@pytest.mark.parametrize("sizes", [(), (2,), (2, 3), (2, 3, 2)])
+def test_a_picture_for_a_paper_has_one_column(sizes):
+    found, names = _summary(*sizes)
+    drawn = {}
+    for style in reports.STYLES:
+        with _style.drawn_for(style):
+            figure = sweep_plots.draw(found, names, "gap", "a long title of many words " * 5)
+            figure.draw_without_rendering()
+        drawn[style] = figure
+    title = drawn["paper"]._suptitle.get_window_extent()
+    assert title.x0 >= 0 and title.x1 <= drawn["paper"].bbox.width
+    assert drawn["paper"].get_figwidth() == 3.5
+    assert drawn["screen"].get_figwidth() == (3.5 if len(sizes) < 2 else 7.16)
+    images = {style: [a for a in f.axes if a.images] for style, f in drawn.items()}
+    assert len(images["paper"]) == len(images["screen"])
+    assert _style.fonts() is _style.STYLE  # as before
+
+
+def test_panels_stand_below_each_other_on_paper(task):
+    import jax
+
+    import jaxota as jo
+
+    run = jo.simulate(jax.random.key(0), jo.fedavg(1e-2, 2, 2), jo.Channel(), task, 3, 2)
+    groups = {name: {"x": run, "y": run} for name in "ABC"}
+    with _style.drawn_for("paper"):
+        paper = plots.panels(groups)
+    screen = plots.panels(groups)
+    for figure in (paper, screen):
+        figure.draw_without_rendering()
+    assert len({round(axes.get_position().x0, 3) for axes in paper.axes}) == 1
+    assert len({round(axes.get_position().y0, 3) for axes in screen.axes}) == 1
+    labels = [(axes.get_xlabel() != "", axes.get_ylabel() != "") for axes in paper.axes]
+    assert labels == [(False, True), (False, True), (True, True)]
+    labels = [(axes.get_xlabel() != "", axes.get_ylabel() != "") for axes in screen.axes]
+    assert labels == [(True, True), (True, False), (True, False)]
