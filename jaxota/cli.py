@@ -91,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--resume", action="store_true", help="go on with the store, or give it more"
     )
+    command = commands.add_parser("claims", help="how often the paper's claims hold, over data")
+    command.set_defaults(command=_claims)
+    _add_claims(command)
     command = commands.add_parser("bench", help="throughput here, beside the alternatives")
     command.set_defaults(command=_bench)
     command.add_argument("--out", type=Path, metavar="DIR", help="write JSON and pictures there")
@@ -118,6 +121,31 @@ def _add_sweep(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_claims(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--only", metavar="1,2,...", help="some of the claims 1 to 7 (all)")
+    command.add_argument("--draws", type=int, metavar="N", help="of the data (50; 5 on images)")
+    command.add_argument("--trials", type=int, metavar="N", help="of each draw (20; 5 on images)")
+    command.add_argument("--seed", type=int, default=0, metavar="S", help="of data and trials (0)")
+    _add_data(command.add_argument_group("for claims on images"))
+    command.add_argument(
+        "--out", type=Path, default=Path("figures"), metavar="DIR", help="to write to (figures)"
+    )
+    command.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep finished chunks in DIR/claims.parts, and go on from those that are there",
+    )
+
+
+def _add_data(images: Any) -> None:
+    images.add_argument(
+        "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
+    )
+    images.add_argument(
+        "--data-dir", metavar="DIR", help="folder with the data (that which JAXOTA_DATA names)"
+    )
+
+
 def _add_common(command: argparse.ArgumentParser, out: str | None, words: str) -> None:
     command.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
     command.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
@@ -127,12 +155,7 @@ def _add_common(command: argparse.ArgumentParser, out: str | None, words: str) -
         "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
     )
     images = command.add_argument_group("for experiments on images")
-    images.add_argument(
-        "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
-    )
-    images.add_argument(
-        "--data-dir", metavar="DIR", help="folder with the data (that which JAXOTA_DATA names)"
-    )
+    _add_data(images)
     images.add_argument(
         "--init-scale", type=float, metavar="S", help="N(0, S²) is added to the initial model (0)"
     )
@@ -180,10 +203,26 @@ def _run(arguments) -> int:
             return 0
         report("writing")
         paths = reports.write(outcome, arguments.out)
-    _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
-    for path in paths:
-        print(f"wrote {path}")
-    return 0
+    return _tell(outcome, paths)
+
+
+def _claims(arguments) -> int:
+    from jaxota.experiments import claims_report, claims_runs, runner
+    from jaxota.experiments import report as reports
+
+    out, seed = arguments.out, arguments.seed
+    parts = claims_runs.chosen(arguments.only)
+    _writable(out)
+    _surroundings.prepare(any(part.unit == "points" for part in parts))
+    asked = arguments.draws, arguments.trials, arguments.dataset, arguments.data_dir
+    every, said = claims_runs.runs(parts, *asked)
+    pairs = []
+    for runs in every:
+        store = out / "claims.parts" / runs.name if arguments.resume else None
+        with _working(f"claims on {runs.data}", out, store) as report:
+            pairs.append((runs, runner.run(runs, seed, report, store=store)))
+    outcome = claims_report.Claims.of(seed, parts, pairs, said)
+    return _tell(outcome, reports.write(outcome, out, claims_report.ENDINGS))
 
 
 def _sweep(arguments) -> int:
@@ -245,7 +284,11 @@ def _show(arguments) -> int:
 
     _process.kept = functools.partial(_kept, arguments.folder)
     outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
-    paths = reports.write(outcome, arguments.folder, ("png", "csv"))
+    return _tell(outcome, reports.write(outcome, arguments.folder, ("png", "csv")))
+
+
+def _tell(outcome: Any, paths: list[Path]) -> int:
+    """A report on screen, and where its files are."""
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")

@@ -45,9 +45,9 @@ def paths(name: str, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[P
 
 
 def write(report: Report, folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """Write picture, CSV and NetCDF to `folder`, all or none; returns their names."""
+    """Write picture, CSV, NetCDF (and so on) to `folder`, all or none; returns their names."""
     places = paths(report.name, folder, endings)
-    writers = {"png": _picture, "csv": _table, "nc": _netcdf}
+    writers = {"png": _picture, "csv": _table, "nc": _netcdf, "md": _markdown}
     made = [writers[ending](report) for ending in endings]
     with _files.replacing(*places) as drafts:
         for save, draft in zip(made, drafts, strict=True):
@@ -72,6 +72,12 @@ def _table(report: Report):
 def _netcdf(report: Report):
     dataset = report.dataset()
     return lambda path: dataset.to_netcdf(path, engine="h5netcdf")
+
+
+def _markdown(report: Any):
+    """Of a report that has a page, too."""
+    page = report.markdown()
+    return lambda path: path.write_text(page, encoding="utf-8")
 
 
 def attributes(name: str, seed: int, title: str) -> dict:
