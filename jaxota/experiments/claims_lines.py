@@ -13,8 +13,8 @@ SIMULTANEOUS = 1 - (1 - LEVEL) / LINES  # Bonferroni: all lines at once are righ
 HOLDS, MOST, NOT = "holds", "holds for most draws", "does not hold under these settings"
 NEARLY_ALL = 0.95
 RULE = (
-    f'"{HOLDS}": on at least {100 * NEARLY_ALL:.3g} % of the draws, and the {100 * LEVEL:.3g} % interval of the '
-    f'share of draws lies above one half; "{MOST}": that interval lies above one half; "{NOT}": '
+    f'"{HOLDS}": on at least {100 * NEARLY_ALL:.3g} % of the draws, and the {100 * LEVEL:.3g} % '
+    f'interval of the share lies above one half; "{MOST}": that interval does; "{NOT}": '
     "all else, also where the draws are too few to tell."
 )
 
