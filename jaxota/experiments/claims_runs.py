@@ -19,11 +19,8 @@ from jaxota.studies.study import Study
 from jaxota.studies.summaries import power_ratio
 
 # By whether it is on images: data draws, trials of each, and calibration trials.
-DRAWS, TRIALS, CALIBRATION_TRIALS = (
-    {False: 50, True: 5},
-    {False: 20, True: 5},
-    {False: 20, True: 10},
-)
+DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}
+CALIBRATION_TRIALS = {False: 20, True: 10}
 PRECODED = "COTAF", "BAAF", "COBAAF"
 
 
@@ -56,7 +53,8 @@ class Runs:
         """What the data are called."""
         if not self.on_images:
             return "synthetic regression"
-        return dataclasses.replace(EXPERIMENTS[self.figures[0]].task, **self.changed).title
+        task: Any = EXPERIMENTS[self.figures[0]].task
+        return dataclasses.replace(task, **self.changed).title
 
     def study(self, seed: int) -> Study:
         """All algorithms of the figures, with both precoders, on all draws."""
@@ -92,12 +90,11 @@ class Runs:
         """The figures, by what sets them apart."""
         chosen = [EXPERIMENTS[name] for name in self.figures]
         if self.on_images:
-            fields = {"partition": tuple(figure.task.partition for figure in chosen)}
-        else:
-            tasks = [figure.task(jax.random.key(0)) for figure in chosen]
-            steps = [figure.algorithms["COTAF"].local.steps for figure in chosen]
-            fields = {"users": tuple(task.users for task in tasks), "steps": tuple(steps)}
-        return Axis("figure", fields, self.figures)
+            tasks: list[Any] = [figure.task for figure in chosen]
+            return Axis("figure", {"partition": tuple(t.partition for t in tasks)}, self.figures)
+        users = [figure.task(jax.random.key(0)).users for figure in chosen]
+        steps = [figure.algorithms["COTAF"].local.steps for figure in chosen]
+        return Axis("figure", {"users": tuple(users), "steps": tuple(steps)}, self.figures)
 
     def job(self, seed: int, memory: int | None = None) -> StudyJob:
         """What the driver runs."""

@@ -99,6 +99,12 @@ def _ablation():
     return ablation.job, ablation.Ablation.of
 
 
+def _regimes():
+    from jaxota.experiments import regimes, regimes_report
+
+    return regimes.job, regimes_report.Regimes.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
 _THRESHOLDS = (0.1, 0.3, 0.6)
 _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -195,5 +201,11 @@ THEORY = {
             trials=8,
         ),
         Theory("ablation", "WISE without each of its ingredients", _ablation, trials=8),
+        Theory(
+            "regimes",
+            "who is best over SNR × spreads: noisy FedAvg, COTAF, BAAF, COBAAF",
+            _regimes,
+            trials=8,
+        ),
     )
 }
