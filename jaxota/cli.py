@@ -207,10 +207,11 @@ def _run(arguments) -> int:
 
 
 def _claims(arguments) -> int:
+    from jaxota import _validate
     from jaxota.experiments import claims_report, claims_runs, runner
     from jaxota.experiments import report as reports
 
-    out, seed = arguments.out, arguments.seed
+    out, seed = arguments.out, _validate.seed(arguments.seed)
     parts = claims_runs.chosen(arguments.only)
     _writable(out)
     _surroundings.prepare(any(part.unit == "points" for part in parts))

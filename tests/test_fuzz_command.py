@@ -87,10 +87,16 @@ CASES = {
     **{("run", "fig1", option): bad for option, bad in COMMON.items()},
     **{("run", "fig4", option): bad for option, bad in IMAGES.items()},
     **{("sweep", "fig1", option): bad for option, bad in (COMMON | SWEEP).items()},
+    **{
+        ("claims", "--only=1", option): COMMON[option] for option in ("--trials", "--seed", "--out")
+    },
+    ("claims", "--only=1", "--draws"): whole(1),
+    ("claims", "--only"): none_of(*"1234567"),
+    ("claims", "--only=6", "--dataset"): IMAGES["--dataset"],
     ("run",): none_of(*EXPERIMENTS, *THEORY),
     ("sweep",): none_of(*EXPERIMENTS),
     ("show",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench"),
+    (): none_of("run", "sweep", "show", "list", "bench", "claims"),
 }
 
 

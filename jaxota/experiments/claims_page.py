@@ -1,6 +1,7 @@
 """The table of claims as Markdown, from the rows of its CSV alone, and its place in a page."""
 
 import csv
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -70,7 +71,7 @@ def notes(rows: Iterable[Mapping[str, str]]) -> list[str]:
     )
     lines = [f"{'; '.join(sizes)}. {MEANINGS}", RULE, DOUBTS]
     few = {
-        (row["draws"], f"{float(row['median_level']):.4g}")
+        (row["draws"], f"{100 * float(row['median_level']):.4g} %")
         for row in rows
         if float(row["median_level"]) < LEVEL
     }
@@ -83,9 +84,12 @@ def notes(rows: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def markdown(rows: Iterable[Mapping[str, str]]) -> str:
-    """The table and its notes."""
+    """The table, in which the precoders of a part share a row, and its notes."""
     rows = list(rows)
-    table = [HEADINGS, ["---"] * len(HEADINGS), *map(cells, rows)]
+    table: list[Iterable[str]] = [HEADINGS, ["---"] * len(HEADINGS)]
+    for _, pair in itertools.groupby(rows, lambda row: row["part"]):
+        (first, *columns) = zip(*map(cells, pair), strict=True)
+        table.append([first[0], *map("<br>".join, columns)])
     drawn = "\n".join(f"| {' | '.join(each)} |" for each in table)
     return "\n\n".join([drawn, *notes(rows)]) + "\n"
 
@@ -100,9 +104,8 @@ def put(rows: Iterable[Mapping[str, str]], page: str) -> str:
 
 
 def _claims(rows: list[Mapping[str, str]], data: str) -> str:
-    numbers = [row["part"][0] for row in rows if row["data"] == data]
-    own = sorted(set(numbers))
-    return f"({own[0]})" if len(own) == 1 else f"({own[0]})–({own[-1]})"
+    own = dict.fromkeys(row["part"][0] for row in rows if row["data"] == data)
+    return f"Claims {', '.join(own)}"
 
 
 def _percent(share: float) -> str:

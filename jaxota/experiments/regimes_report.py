@@ -137,20 +137,22 @@ class Regimes:
 
     def rows(self):
         """The rows of the CSV, header first: one for each regime and ratio, and for who is best."""
-        yield ["data_spread", "model_spread", "snr_db", "quantity", "median", "ci_low", "ci_high"]
+        regime = "data_spread", "model_spread", "snr_db"
+        yield [*regime, "quantity", "value", "ci_low", "ci_high", "decided"]
         places = list(np.ndindex(*self.gaps.shape[1:3]))
         for label, name in RATIOS.items():
             found = regimes.ratio(self.gaps, "COTAF", name)
+            sure = regimes.settled(found)
             for place in places:
                 low, high, _ = median_interval(found[place], regimes.LEVEL)
-                numbers = (float(np.median(found[place])), low, high)
+                numbers = [f"{x:.6g}" for x in (float(np.median(found[place])), low, high)]
                 quantity = f"log10(COTAF/{label})"
-                yield [*self._regime(place), quantity, *(f"{x:.6g}" for x in numbers)]
+                yield [*self._regime(place), quantity, *numbers, _word(sure[place])]
         names = "best", "best_equal"
         for quantity, (first, sure) in zip(names, self._best.values(), strict=True):
             for place in places:
                 name = [*PLAIN, "none"][first[place]]
-                yield [*self._regime(place), quantity, name, "", "sure" if sure[place] else ""]
+                yield [*self._regime(place), quantity, name, "", "", _word(sure[place])]
 
     def _regime(self, place: tuple[int, ...]) -> list[str]:
         numbers = (*regimes.spreads()[place[0]], self.gaps.snr_db.values[place[1]])
@@ -166,6 +168,10 @@ class Regimes:
             found[f"log10_COTAF_over_{label}"] = axes, regimes.ratio(self.gaps, "COTAF", name)
         told = attributes("regimes", self.seed, self.caption())
         return xarray.Dataset(found, attrs=told)
+
+
+def _word(sure: Any) -> str:
+    return "yes" if sure else "no"
 
 
 def _colours() -> list[str]:
