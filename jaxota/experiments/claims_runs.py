@@ -157,8 +157,7 @@ def runs(
 def _images(dataset: str | None, data_dir: str | None) -> tuple[dict[str, Any], str]:
     """The images that were asked for; by default MNIST, or the digits where it is not to be had."""
     if dataset is not None or data_dir is not None:
-        given = {"dataset": dataset or "mnist", "data_dir": data_dir}
-        return given, ""
+        return {"dataset": "mnist" if dataset is None else dataset, "data_dir": data_dir}, ""
     from jaxota.tasks.images import storage  # slow to import
 
     try:
