@@ -74,8 +74,8 @@ class Regimes:
             "by the same draws.",
             "Equal channel uses and power: COBAAF has half of the power for each of its two blocks "
             f"and is read at round {regimes.ROUNDS // 2}, the others at round {regimes.ROUNDS}: "
-            "one total power in a round, and as many blocks sent in all, so that over the whole run "
-            "it spends half of the others' energy.",
+            "one total power in a round, as many blocks sent in all, and over the whole run half "
+            "of the others' energy.",
         ]
         for label in RATIOS:
             found = regimes.ratio(self.gaps, "COTAF", RATIOS[label])
