@@ -16,9 +16,9 @@ MEANINGS = (
     "differences of them, Δ (< 0), or differences of final test accuracy in percentage points, pp "
     f"(> 0). 3a holds below {NEAR_GAP:g}, 3b below {NEAR_PART:g}, 6c and 7d above "
     f"−{NEAR_POINTS:g} pp: what is minor or close is our choice. "
-    "Algorithms, and K = 10 and 20, are paired: one draw's data, initial models, minibatches and "
-    "noise; N = 20 and 200 are other data, paired by number alone. Each draw has data and noise of "
-    "its own; the initial models of its trials are those of every draw."
+    "Algorithms are paired: one draw's data, initial models, minibatches and noise; so are K = 10 "
+    "and 20, but for minibatches; N = 20 and 200 are other data, paired by number alone. Each draw "
+    "has data and noise of its own; the initial models of its trials are those of every draw."
 )
 DOUBTS = (
     f"[ ] are {100 * LEVEL:.3g} % intervals over draws, each by itself: Wilson's of the share, and "
