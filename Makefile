@@ -7,10 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures test check lint clean bench bench-peers bench-check
+.PHONY: figures claims test check lint clean bench bench-peers bench-check
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
+
+# The claims of the paper at full size, and the README's table of them.
+claims: .venv/installed
+	$(BIN)/jaxota claims --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
 
 test: lint
 	$(BIN)/pytest -n auto --dist loadgroup

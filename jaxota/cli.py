@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxota import _cache, _files, _process, _surroundings, _terminal
+from jaxota import _files, _process, _surroundings, _terminal, _words
 from jaxota.errors import InputError
 
 
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _answer(argv: list[str] | None) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _words.parser(**_answers()).parse_args(argv)
     except SystemExit:  # --help and --version have been answered
         return 0
     for name, value in vars(arguments).items():
@@ -46,121 +46,23 @@ def _answer(argv: list[str] | None) -> int:
     return arguments.command(arguments)
 
 
+def _answers() -> dict[str, Callable[[argparse.Namespace], int]]:
+    return {
+        "list": _list,
+        "run": _run,
+        "sweep": _sweep,
+        "claims": _claims,
+        "bench": _bench,
+        "show": _show,
+        "report": _report,
+    }
+
+
 def _collect_seldom() -> None:
     """Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
     again and again and once more at the exit, would take a fifth of a short run."""
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise InputError(f"{message} (see {self.prog} --help)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    from jaxota import __version__
-
-    parser = _Parser(
-        prog="jaxota",
-        description="Over-the-air federated learning, simulated.",
-        epilog="Compiled programs are kept in a per-user cache folder; "
-        f"{_cache.CACHE}=off turns that off, {_cache.CACHE}=DIR moves it.",
-    )
-    parser.add_argument("--version", action="version", version=f"jaxota {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("list", help="what there is to run")
-    command.set_defaults(command=_list)
-    command = commands.add_parser(
-        "run", help="run an experiment: a table, a picture, a CSV, a NetCDF"
-    )
-    command.set_defaults(command=_run)
-    command.add_argument("experiment", help="a name that `jaxota list` shows")
-    _add_common(command, "figures", "folder to write to (figures)")
-    command.add_argument(
-        "--resume",
-        action="store_true",
-        help="keep finished chunks in DIR/NAME.parts, and go on from those that are there",
-    )
-    _add_pictures(command)
-    command = commands.add_parser("sweep", help="an experiment, or your study, over a grid")
-    command.set_defaults(command=_sweep)
-    command.add_argument("study", help="a name that `jaxota list` shows, or my_study.py:NAME")
-    _add_sweep(command)
-    _add_common(command, None, "folder of the store (sweeps/NAME)")
-    command.add_argument(
-        "--resume", action="store_true", help="go on with the store, or give it more"
-    )
-    command = commands.add_parser("bench", help="throughput here, beside the alternatives")
-    command.set_defaults(command=_bench)
-    command.add_argument("--out", type=Path, metavar="DIR", help="write JSON and pictures there")
-    command = commands.add_parser("show", help="what a sweep left: a table, a picture, a CSV")
-    command.set_defaults(command=_show)
-    command.add_argument("folder", type=Path, help="that a sweep was given, perhaps still at work")
-    command.add_argument("--metric", metavar="NAME", help="the score to show")
-    _add_pictures(command)
-    command = commands.add_parser(
-        "report", help="what runs or a sweep left, as one HTML file to send: DIR/report.html"
-    )
-    command.set_defaults(command=_report)
-    command.add_argument("folder", type=Path, help="that `run` or `sweep` was given as --out")
-    return parser
-
-
-def _add_pictures(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--format", default="png", metavar="A,B", help="pictures to write: png, svg, pdf (png)"
-    )
-    command.add_argument(
-        "--style",
-        default="screen",
-        metavar="STYLE",
-        help="screen, or paper: 3.5 inches, one column (screen)",
-    )
-
-
-def _add_sweep(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUES",
-        help="sweep a field: first:last:step, or values with commas; several make a product",
-    )
-    command.add_argument("--algorithms", metavar="A,B", help="some of the study's")
-    command.add_argument("--keep", metavar="WHAT", help="trials (all of them) or mean")
-    command.add_argument("--max-bytes", default="20G", metavar="SIZE", help="of results (20G)")
-    command.add_argument("--max-programs", type=int, default=100, metavar="N", help="(100)")
-    command.add_argument(
-        "--dry-run", action="store_true", help="say how large it is and how long it takes"
-    )
-
-
-def _add_common(command: argparse.ArgumentParser, out: str | None, words: str) -> None:
-    command.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
-    command.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
-    command.add_argument("--seed", type=int, metavar="S", help="of data and trials (0)")
-    command.add_argument("--snr-db", type=float, metavar="X", help="P/sw2 in dB")
-    command.add_argument(
-        "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
-    )
-    images = command.add_argument_group("for experiments on images")
-    images.add_argument(
-        "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
-    )
-    images.add_argument(
-        "--data-dir", metavar="DIR", help="folder with the data (that which JAXOTA_DATA names)"
-    )
-    images.add_argument(
-        "--init-scale", type=float, metavar="S", help="N(0, S²) is added to the initial model (0)"
-    )
-    scale = command.add_argument_group("at scale")
-    scale.add_argument("--memory", metavar="SIZE", help="a chunk may take, such as 4G")
-    scale.add_argument("--shard", metavar="I/N", help="every N-th chunk from the I-th on, from 0")
-    scale.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster to work there")
-    command.add_argument(
-        "--out", type=Path, default=Path(out) if out else None, metavar="DIR", help=words
-    )
 
 
 def _list(arguments) -> int:
@@ -199,10 +101,28 @@ def _run(arguments) -> int:
             return 0
         report("writing")
         paths = reports.write(outcome, arguments.out, pictures, command=specs.command(spec))
-    _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
-    for path in paths:
-        print(f"wrote {path}")
-    return 0
+    return _tell(outcome, paths)
+
+
+def _claims(arguments) -> int:
+    from jaxota import _validate
+    from jaxota.experiments import claims_report, claims_runs, runner
+    from jaxota.experiments import report as reports
+
+    out, seed = arguments.out, _validate.seed(arguments.seed)
+    pictures = reports.pictures(arguments.format, arguments.style)
+    parts = claims_runs.chosen(arguments.only)
+    _writable(out)
+    _surroundings.prepare(any(part.unit == "points" for part in parts))
+    asked = arguments.draws, arguments.trials, arguments.dataset, arguments.data_dir
+    every, said = claims_runs.runs(parts, *asked)
+    pairs = []
+    for runs in every:
+        store = out / "claims.parts" / runs.name if arguments.resume else None
+        with _working(f"claims on {runs.data}", out, store) as report:
+            pairs.append((runs, runner.run(runs, seed, report, store=store)))
+    outcome = claims_report.Claims.of(seed, parts, pairs, said)
+    return _tell(outcome, reports.write(outcome, out, pictures, claims_report.DATA))
 
 
 def _sweep(arguments) -> int:
@@ -245,7 +165,11 @@ def _show(arguments) -> int:
     _process.kept = functools.partial(_kept, arguments.folder)
     pictures = reports.pictures(arguments.format, arguments.style)
     outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
-    paths = reports.write(outcome, arguments.folder, pictures, ("csv",))
+    return _tell(outcome, reports.write(outcome, arguments.folder, pictures, ("csv",)))
+
+
+def _tell(outcome: Any, paths: list[Path]) -> int:
+    """A report on screen, and where its files are."""
     _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
     for path in paths:
         print(f"wrote {path}")

@@ -342,7 +342,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images",
+        "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images", "regimes",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"

@@ -107,6 +107,12 @@ def _images():
     return wise_images.job, wise_images.OnImages.of
 
 
+def _regimes():
+    from jaxota.experiments import regimes, regimes_report
+
+    return regimes.job, regimes_report.Regimes.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
 _PAPERS = ("noisy FedAvg", "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)")
 _THRESHOLDS = (0.1, 0.3, 0.6)
@@ -227,6 +233,12 @@ THEORY = {
             _images,
             trials=10,
             images=Images("", _softmax_regression),
+        ),
+        Theory(
+            "regimes",
+            "who is best over SNR × spreads: noisy FedAvg, COTAF, BAAF, COBAAF",
+            _regimes,
+            trials=8,
         ),
     )
 }

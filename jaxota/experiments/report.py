@@ -72,14 +72,13 @@ def write(
     data: tuple[str, ...] = ("csv", "nc"),
     command: str = "",
 ) -> list[Path]:
-    """Write pictures, CSV and NetCDF to `folder`, all or none; returns their names.
+    """Write pictures, CSV, NetCDF and so on to `folder`, all or none; returns their names.
 
     The NetCDF says which command makes it again.
     """
-    made = [
-        *_drawn(report, drawn),
-        *(_table(report) if ending == "csv" else _netcdf(report, command) for ending in data),
-    ]
+    writers: dict[str, Callable[..., Callable[[Path], Any]]]
+    writers = {"csv": _table, "nc": functools.partial(_netcdf, command=command), "md": _markdown}
+    made = [*_drawn(report, drawn), *(writers[ending](report) for ending in data)]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
     with _files.replacing(*places) as drafts:
         for save, draft in zip(made, drafts, strict=True):
@@ -125,6 +124,12 @@ def cells(table: Any) -> list[list[str]]:
     """Of a `rich` table the words, header first."""
     columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)][: 1 + ROWS]
+
+
+def _markdown(report: Any):
+    """Of a report that has a page, too."""
+    page = report.markdown()
+    return lambda path: path.write_text(page, encoding="utf-8")
 
 
 def attributes(name: str, seed: int, title: str) -> dict:
