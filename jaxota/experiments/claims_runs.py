@@ -17,6 +17,7 @@ from jaxota.studies.grids import Axis, Grid
 from jaxota.studies.job import StudyJob
 from jaxota.studies.study import Study
 from jaxota.studies.summaries import power_ratio
+from jaxota.tasks.images.known import at_hand
 
 # By whether it is on images: data draws, trials of each, and calibration trials.
 DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}
@@ -158,11 +159,5 @@ def _images(dataset: str | None, data_dir: str | None) -> tuple[dict[str, Any], 
     """The images that were asked for; by default MNIST, or the digits where it is not to be had."""
     if dataset is not None or data_dir is not None:
         return {"dataset": "mnist" if dataset is None else dataset, "data_dir": data_dir}, ""
-    from jaxota.tasks.images import storage  # slow to import
-
-    try:
-        storage.load("mnist")
-    except InputError as error:
-        said = f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
-        return {"dataset": "digits"}, said
-    return {"dataset": "mnist"}, ""
+    name, said = at_hand()
+    return {"dataset": name}, said

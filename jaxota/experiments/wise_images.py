@@ -39,7 +39,7 @@ def algorithms() -> dict[str, Algorithm]:
 def job(seed: int, trials: int, images: Images) -> StudyJob:
     """What the driver runs."""
     seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
-    images = images if images.dataset else dataclasses.replace(images, dataset=at_hand())
+    images = images if images.dataset else dataclasses.replace(images, dataset=at_hand()[0])
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     over = grid(
         partition={"label skew": label_skew(0.2), "iid": iid()},

@@ -30,7 +30,9 @@ class Wise:
     seed: int
     trials: int
     ratios: dict[str, Any]  # [shape, spread, snr_db, draw, round]
-    spent: dict[str, tuple[float, ...]]  # by algorithm, mean power over P, and coded scalars
+    spent: dict[
+        str, tuple[float, ...]
+    ]  # by algorithm, its mean power over P, and its coded scalars
 
     @classmethod
     def of(cls, name: str, seed: int, trials: int, dataset: Any) -> "Wise":
@@ -38,9 +40,9 @@ class Wise:
         found = wise.labelled(dataset)
         ratios = {k: wise.ratios(found, *of).load() for k, of in against(name).items()}
         here = dataset.sel(step_size=wise.STEP_SIZE)
-        means = here[["mean_power_mean", "reports_mean"]]
+        means = here[["mean_power_mean", "reports_mean"]].mean("round")
         spent = {
-            str(label): tuple(float(x) for x in means.sel(algorithm=label).mean().values())
+            str(label): tuple(float(x) for x in means.sel(algorithm=label).median().values())
             for label in dataset.algorithm.values
         }
         return cls(name, seed, trials, ratios, spent)
@@ -110,8 +112,8 @@ class Wise:
     def _spending(self) -> str:
         words = [f"{k} {power:.2g} and {n:g}" for k, (power, n) in self.spent.items()]
         return (
-            f"At η = {wise.STEP_SIZE:g}, mean power on the model block over P, and coded scalars a "
-            f"user and round: {'; '.join(words)}."
+            f"At η = {wise.STEP_SIZE:g}, mean power on the model block over P (the median of all "
+            f"regimes and draws) and coded scalars a user and round: {'; '.join(words)}."
         )
 
     def figure(self):

@@ -30,15 +30,15 @@ DATASETS = {
 }
 
 
-def at_hand() -> str:
-    """MNIST by its name, or the digits where it is not to be had."""
+def at_hand() -> tuple[str, str]:
+    """The name of MNIST, or, where it is not to be had, that of the digits and why."""
     from jaxota.tasks.images import storage  # slow to import, needed here alone
 
     try:
         storage.load("mnist")
-    except InputError:
-        return "digits"
-    return "mnist"
+    except InputError as error:
+        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+    return "mnist", ""
 
 
 @dataclasses.dataclass(frozen=True)
