@@ -58,7 +58,8 @@ def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
 def _map(axes: Axes, middle: Any) -> Any:
     here = middle.transpose("spread", "snr_db").values
     norm = LogNorm(0.02, 50.0)
-    image = axes.imshow(here, norm=norm, cmap="RdBu_r", aspect="auto", origin="lower")
+    within = np.clip(here, norm.vmin, norm.vmax)  # 0 is where all others diverged
+    image = axes.imshow(within, norm=norm, cmap="RdBu_r", aspect="auto", origin="lower")
     for (y, x), value in np.ndenumerate(here):
         colour = "black" if 0.1 < value < 10 else "white"
         axes.text(x, y, _short(value), ha="center", va="center", fontsize=4.5, color=colour)
@@ -84,4 +85,5 @@ def _course(axes: Axes, name: str, ratios: Any) -> None:
         axes.plot(rounds, middle, color=colour, ls=dash, lw=1.0, label=f"{snr:g} dB")
     axes.axhline(1.0, color="black", lw=0.6)
     axes.set_yscale("log")
+    axes.set_ylim(bottom=max(float(low.min()), 1e-3))
     _style.finish(axes, "round", f"against {name}")
