@@ -184,5 +184,5 @@ def _label(figure: Figure, axes: Any, names: list[str]) -> None:
     if _style.on_paper():
         axes.set_xticks(range(len(names)), names, rotation=90)
     else:
-        axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names])
+        axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     figure.legend(loc="outside lower center", ncols=3 if _style.on_paper() else 5)
