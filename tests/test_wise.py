@@ -10,7 +10,7 @@ import xarray
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.experiments import wise
+from jaxota.experiments import ablation, wise
 from jaxota.fading import everyone
 
 KEY = jax.random.key(3)
@@ -139,6 +139,35 @@ def test_power_is_never_above_the_budget(task):
         power = np.asarray(history.user_power)
         assert power.max() <= 1 + 1e-5 and power.max() > 0.5
         assert np.isfinite(history.gap).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", [jo.Channel(participants=3), jo.Channel(fading=jo.rayleigh())])
+def test_the_average_is_of_users_who_were_heard(task, channel):
+    """Coded means, too; without noise nothing is cut off, and what is received is exact."""
+    ideal = channel.replace(snr_db=np.inf)
+    history = jo.simulate(KEY, jo.wise(1e-2, 4, 4), ideal, task, rounds=10, trials=5)
+    heard = np.asarray(history.participants)
+    assert (heard < 10).any() and np.isfinite(history.gap).all()
+    moved = np.square(history.model).sum(-1).max()
+    assert np.asarray(history.error).max() < 1e-9 * moved
+    np.testing.assert_allclose(np.asarray(history.deviation), 0.0)
+
+
+@pytest.mark.slow
+def test_a_wrong_noise_is_the_servers_belief_alone(task):
+    """Times 1 it is right; otherwise the same noise is drawn, and the level is another."""
+    run = functools.partial(
+        jo.simulate, KEY, channel=jo.Channel(0.0), task=task, rounds=6, trials=3
+    )
+    whole = jo.wise(1e-2, 4, 4)
+    right, wrong = (
+        run(whole.replace(server=ablation.Misled(whole.server, x))) for x in (1.0, 10.0)
+    )
+    np.testing.assert_array_equal(right.model, run(whole).model)
+    # The believed noise has a part in τ: the larger it is, the lower the level, and the less noise.
+    assert (wrong.deviation[:, 0] < right.deviation[:, 0]).all()
+    assert (np.asarray(wrong.power) <= 1 + 1e-5).all()
 
 
 @pytest.mark.slow
