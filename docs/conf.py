@@ -3,7 +3,6 @@
 The source is the whole repository, so that links between its files are links of the site.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -41,7 +40,8 @@ myst_heading_anchors = 3
 # Notebooks are run at full size, once for each change of their code; the tests, which run them
 # smaller, build the site with `-D nb_execution_mode=off`.
 nb_execution_mode = "cache"
-nb_execution_cache_path = os.environ.get("JAXOTA_NOTEBOOKS", "build/notebooks")
+nb_execution_cache_path = str(Path(__file__).parent.parent / "build" / "notebooks")
+nb_execution_in_temp = True
 nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_merge_streams = True
