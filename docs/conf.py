@@ -26,6 +26,7 @@ html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
     "show_navbar_depth": 1,
+    "navbar_persistent": [],  # one field for searching is enough
 }
 html_static_path = ["_static"]
 html_css_files = ["jaxota.css"]

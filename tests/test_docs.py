@@ -87,6 +87,8 @@ def test_docstrings_are_rendered_as_they_are_meant(site):
     assert {"key", "algorithm", "rounds", "trials", "plan", "initial"} <= set(terms)
     assert "`" not in re.sub(r"<script.*?</script>|<pre.*?</pre>", "", text, flags=re.S)
     assert 'href="algorithms.html#jaxota.cobaaf"' in text  # code that names what is public links
+    tasks = (site / "docs" / "api" / "tasks.html").read_text(encoding="utf-8")
+    assert "<dd><p>N.</p>" in tasks and "arabic" not in tasks  # no list begins with `N.`
 
 
 @pytest.mark.slow

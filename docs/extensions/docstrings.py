@@ -36,12 +36,12 @@ def code(text: str, place: str) -> str:
     return f"``{text}``"
 
 
-def escaped(line: str, place: str) -> str:
-    """A line in which code is code, and no other mark means anything."""
-    pieces = re.split(r"`([^`]+)`", line)
+def escaped(text: str, place: str) -> str:
+    """Text in which code is code, on one line, and no other mark means anything."""
+    pieces = re.split(r"`([^`]+)`", text)
     pieces[::2] = [re.sub(r"([*|\\]|_\b(?!\w))", r"\\\1", piece) for piece in pieces[::2]]
     # reStructuredText knows code by what surrounds it: a letter right after needs a stop.
-    pieces[1::2] = [f"{code(piece, place)}\\ " for piece in pieces[1::2]]
+    pieces[1::2] = [f"{code(' '.join(piece.split()), place)}\\ " for piece in pieces[1::2]]
     return "".join(pieces)
 
 
@@ -54,7 +54,8 @@ def listed(lines: list[str]) -> list[str]:
             if not inside:
                 result.append("")
             terms = ", ".join(f"``{name}``" for name in found[1].split(", "))
-            result += [terms, f"    {found[2]}"]
+            said = re.sub(r"^(\w)\.", r"\1\.", found[2])  # `N.` would begin a numbered list
+            result += [terms, f"    {said}"]
             inside = True
         else:
             if inside and line and not line.startswith(" "):
@@ -67,9 +68,16 @@ def listed(lines: list[str]) -> list[str]:
 def process(app, what, name, thing, options, lines) -> None:
     """Called by autodoc with the lines of each docstring, to be changed in place."""
     place = next((p for p in PLACES[1:] if name.startswith(f"jaxota.{p}")), "")
-    lines[:] = listed([escaped(line, place) for line in lines])
+    lines[:] = listed(escaped("\n".join(lines), place).split("\n"))
+
+
+def plain(app, what, name, thing, options, signature, annotation):
+    """Called by autodoc with each signature: functions among the defaults by what made them."""
+    identity = r"(GradientTransformation\w*)?\((init=)?<function init_empty_state>, .*?update_fn>\)"
+    return (re.sub(identity, "optax.identity()", signature), annotation) if signature else None
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", plain)
     return {"parallel_read_safe": True}

@@ -10,7 +10,7 @@ def inline(writer, node) -> None:
 
 
 def block(writer, node) -> None:
-    writer.body.append(f'<div class="math">{latex2mathml.tex2mathml(node.astext(), True)}</div>')
+    writer.body.append(f'<div class="formula">{latex2mathml.tex2mathml(node.astext(), True)}</div>')
     raise nodes.SkipNode
 
 
