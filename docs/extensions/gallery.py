@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import imagesize
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util import logging
@@ -44,11 +45,14 @@ class Picture(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         commands, root = list(self.content), Path(self.env.srcdir)
-        path = root / "docs" / "_static" / "blank.svg"
+        path, size = root / "docs" / "_static" / "blank.svg", {}
         if self.config.picture_run:
             path = made(commands, self.arguments[0], root / "build" / "pictures")
+            size = {"width": f"{imagesize.get(path)[0] // 2}px"}  # they have 300 dots an inch
         shown = nodes.literal_block("\n".join(commands), "\n".join(commands), language="sh")
-        image = nodes.image(uri=f"/{path.relative_to(root)}", alt=self.options.get("alt", ""))
+        image = nodes.image(
+            uri=f"/{path.relative_to(root)}", alt=self.options.get("alt", ""), **size
+        )
         return [shown, image]
 
 
