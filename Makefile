@@ -1,5 +1,5 @@
-# Three commands, each with all of its set-up: `make figures`, `make test`, and `make check`, what of
-# the tests is quick, to be run while one works.
+# Four commands, each with all of its set-up: `make figures`, `make test`, `make check`, what of the
+# tests is quick, to be run while one works, and `make docs`.
 # The first interpreter that runs and is of a version we test.
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures claims test check lint clean bench bench-peers bench-check
+.PHONY: figures claims test check lint docs clean bench bench-peers bench-check
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
@@ -26,6 +26,12 @@ lint: .venv/tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site: its notebooks and pictures are made by the first build, in some minutes, and kept in
+# build/ until their code is changed.
+docs: .venv/tested-with
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
+	@echo "build/docs/index.html"
 
 # The package alone, and then with what its tests need.
 .venv/installed: pyproject.toml constraints.txt

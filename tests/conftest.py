@@ -36,7 +36,8 @@ gc.set_threshold(100_000, 20, 20)
 
 # The files that take longest, in the order in which workers start with them.
 LONGEST = ("cli", "contract", "fading", "readme", "theory", "bounds", "extend", "datasets",
-           "notebooks", "labelled", "algorithms", "simulation", "twin", "sweeping")  # fmt: skip
+           "notebooks", "docs", "labelled", "algorithms", "simulation", "twin",
+           "sweeping")  # fmt: skip
 
 
 def pytest_configure(config):
