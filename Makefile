@@ -12,7 +12,7 @@ FIGURES ?= figures
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
 
-# The claims of the paper at full size, and the README's table of them.
+# The claims of the paper at full size, and the tables of them in README and docs.
 claims: .venv/installed
 	$(BIN)/jaxota claims --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
 

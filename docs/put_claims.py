@@ -1,4 +1,4 @@
-"""Puts the results of `jaxota claims` where they are shown: docs/results, and the README's table.
+"""Puts the results of `jaxota claims` where they are shown: docs/results, docs/claims.md, README.
 
 python docs/put_claims.py DIR    # that claims wrote to
 """
@@ -14,15 +14,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(folder: Path) -> None:
-    page = claims_page.put(
-        claims_page.read(folder / "claims.csv"), (ROOT / "README.md").read_text(encoding="utf-8")
-    )
+    rows = claims_page.read(folder / "claims.csv")
+    texts = {
+        ROOT / "README.md": (claims_page.short(rows), claims_page.SHORT),
+        ROOT / "docs" / "claims.md": (claims_page.markdown(rows), claims_page.WHOLE),
+    }
+    pages = [claims_page.put(*of, page.read_text(encoding="utf-8")) for page, of in texts.items()]
     names = "claims.csv", "claims.png"
-    with _files.replacing(*(ROOT / "docs" / "results" / name for name in names)) as drafts:
-        for name, draft in zip(names, drafts, strict=True):
+    results = [ROOT / "docs" / "results" / name for name in names]
+    with _files.replacing(*texts, *results) as drafts:
+        for page, draft in zip(pages, drafts, strict=False):
+            draft.write_text(page, encoding="utf-8")
+        for name, draft in zip(names, drafts[len(pages) :], strict=True):
             shutil.copyfile(folder / name, draft)
-    with _files.replacing(ROOT / "README.md") as (draft,):
-        draft.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -278,16 +278,23 @@ def test_bad_words_are_one_line(options, words, tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_readme_shows_what_is_stored():
+@pytest.mark.parametrize(
+    ("page", "told", "marks"),
+    [
+        ("README.md", claims_page.short, claims_page.SHORT),
+        ("docs/claims.md", claims_page.markdown, claims_page.WHOLE),
+    ],
+)
+def test_pages_show_what_is_stored(page, told, marks):
     """Word for word: the table between its marks is made of docs/results/claims.csv."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = (ROOT / page).read_text(encoding="utf-8")
     rows = claims_page.read(ROOT / "docs" / "results" / "claims.csv")
     assert len(rows) == claims.LINES
-    assert claims_page.put(rows, readme) == readme
+    assert claims_page.put(told(rows), marks, shown) == shown
     changed = [*rows[:-1], rows[-1] | {"holds_on": "77"}]
-    assert claims_page.put(changed, readme) != readme
+    assert claims_page.put(told(changed), marks, shown) != shown
     with pytest.raises(ValueError, match="there is no"):
-        claims_page.put(rows, "a page without marks")
+        claims_page.put(told(rows), marks, "a page without marks")
 
 
 def test_the_stored_verdicts_follow_from_the_stored_counts():

@@ -19,7 +19,7 @@ from jaxota import _words, cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
-ELSEWHERE = {"parts", "scaling", "throughput", "wise"}  # test_readme runs what these show
+ELSEWHERE = {"parts", "scaling", "throughput", "wise", "using"}  # test_readme runs what these show
 GALLERY = re.findall(
     r"^```{picture} (\S+)\n:alt: (.+)\n((?:jaxota .+\n)+)```", PAGES["gallery"], re.M
 )

@@ -1,4 +1,4 @@
-"""What the README shows is run: its Python in order, its commands as they stand."""
+"""What README and its pages show is run: their Python in order, their commands as they stand."""
 
 import json
 import os
@@ -14,6 +14,9 @@ from jaxota import cli, theory
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+USING, COMMAND = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("using", "command")
+)
 
 
 def _blocks(language, text=README):
@@ -30,25 +33,37 @@ def _run(block, names, file):
 
 
 @pytest.mark.slow
+def test_the_example_prints_what_is_shown(capsys):
+    (block,), (shown,) = _blocks("python"), _blocks("text")
+    assert block.count("\n") <= 11
+    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = [line.split() for line in shown.splitlines()]
+    assert [line[0] for line in lines] == [line[0] for line in told] and len(told) == 4
+    for mine, line in zip(lines, told, strict=True):  # to the last digit shown, on any machine
+        assert float(mine[1]) == pytest.approx(float(line[1]), abs=float(line[3]))
+
+
+@pytest.mark.slow
 def test_python_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
-    blocks = _blocks("python")
+    blocks = _blocks("python", USING)
     assert len(blocks) == 10
     for block in blocks:
-        _run(block, names, "README.md")
+        _run(block, names, "using.md")
     assert (tmp_path / "plan.npz").exists() and (tmp_path / "run.nc").exists()
     for picture in ("curves.png", "partition.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
     assert names["difference"].mean.shape == (20,)
     bound, constants = names["bound"], names["constants"]
     control, step = bound.terms["control_noise"], theory.step_size(constants, 100, theory.theorem_2)
-    assert f"# {float(bound.total):.2g} and {float(control):.2g}\n" in README
-    assert f"the proofs' choice, {float(step):.1e}".replace("e-0", "e-") in README
+    assert f"# {float(bound.total):.2g} and {float(control):.2g}\n" in USING
+    assert f"the proofs' choice, {float(step):.1e}".replace("e-0", "e-") in USING
     assert all(bound.conditions.values())
     bound = names["bound"]
     assert all(bound.conditions.values()) and len(bound.conditions) == 5
-    assert f"{bound.total:.2g} and {bound.control_noise:.2g}" in README
+    assert f"{bound.total:.2g} and {bound.control_noise:.2g}" in USING
 
 
 @pytest.mark.slow
@@ -57,7 +72,7 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     commands = [
         shlex.split(line, comments=True)
-        for block in _blocks("sh")
+        for block in _blocks("sh", COMMAND)
         for line in block.splitlines()
         if line.startswith("jaxota ")
     ]

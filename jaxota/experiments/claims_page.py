@@ -1,4 +1,4 @@
-"""The table of claims as Markdown, from the rows of its CSV alone, and its place in a page."""
+"""The tables of claims as Markdown, from the rows of a CSV alone, and their places in pages."""
 
 import csv
 import itertools
@@ -9,7 +9,7 @@ from pathlib import Path
 from jaxota.experiments.claims import LINES, NEAR_GAP, NEAR_PART, NEAR_POINTS
 from jaxota.experiments.claims_lines import LEVEL, RULE, SIMULTANEOUS
 
-BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
+WHOLE, SHORT = "claims", "claims in short"  # what marks their places
 HEADINGS = ("claim", "precoder", "holds on", "share of draws", "median effect", "power", "verdict")
 MEANINGS = (
     "Effects are ratios of final optimality gaps, × (a claim says < 1, unless it says otherwise), "
@@ -66,13 +66,7 @@ def cells(row: Mapping[str, str]) -> tuple[str, ...]:
 def notes(rows: Iterable[Mapping[str, str]]) -> list[str]:
     """What a reader of the table must know besides."""
     rows = list(rows)
-    sizes = dict.fromkeys(
-        f"{_claims(rows, row['data'])}: {row['data']}, {row['draws']} independent data draws, "
-        f"{row['trials']} trials each, plans of {row['calibration_trials']} calibration trials, "
-        f"seed {row['seed']}"
-        for row in rows
-    )
-    lines = [f"{'; '.join(sizes)}. {MEANINGS}", RULE, DOUBTS]
+    lines = [f"{_sizes(rows)}. {MEANINGS}", RULE, DOUBTS]
     few = {
         (row["draws"], f"{100 * float(row['median_level']):.4g} %")
         for row in rows
@@ -97,13 +91,37 @@ def markdown(rows: Iterable[Mapping[str, str]]) -> str:
     return "\n\n".join([drawn, *notes(rows)]) + "\n"
 
 
-def put(rows: Iterable[Mapping[str, str]], page: str) -> str:
-    """A page with the table between its two marks."""
-    inside = f"{BEGIN}\n{markdown(rows)}{END}"
-    changed, count = re.subn(f"{BEGIN}.*{END}", lambda _: inside, page, count=1, flags=re.DOTALL)
+def short(rows: Iterable[Mapping[str, str]]) -> str:
+    """Of each part on how many draws it holds, and its verdict, under either precoder."""
+    rows = list(rows)
+    pairs = [list(pair) for _, pair in itertools.groupby(rows, lambda row: row["part"])]
+    headings = ["claim", *(f"{row['precoder']} precoder" for row in pairs[0])]
+    table: list[Iterable[str]] = [headings, ["---"] * len(headings)]
+    for pair in pairs:
+        told = [cells(row) for row in pair]
+        table.append([told[0][0], *(f"{each[2]}: {each[-1]}" for each in told)])
+    drawn = "\n".join(f"| {' | '.join(each)} |" for each in table)
+    return f"{drawn}\n\n{_sizes(rows)}. {RULE} † marks what is open once all lines are looked at.\n"
+
+
+def put(text: str, marks: str, page: str) -> str:
+    """A page with a text between its two marks."""
+    begin, end = (f"<!-- {marks}: {word} -->" for word in ("begin", "end"))
+    inside = f"{begin}\n{text}{end}"
+    changed, count = re.subn(f"{begin}.*{end}", lambda _: inside, page, count=1, flags=re.DOTALL)
     if not count:
-        raise ValueError(f"there is no {BEGIN} … {END} in the page")
+        raise ValueError(f"there is no {begin} … {end} in the page")
     return changed
+
+
+def _sizes(rows: list[Mapping[str, str]]) -> str:
+    found = dict.fromkeys(
+        f"{_claims(rows, row['data'])}: {row['data']}, {row['draws']} independent data draws, "
+        f"{row['trials']} trials each, plans of {row['calibration_trials']} calibration trials, "
+        f"seed {row['seed']}"
+        for row in rows
+    )
+    return "; ".join(found)
 
 
 def _claims(rows: list[Mapping[str, str]], data: str) -> str:
