@@ -71,7 +71,7 @@ def _map(axes: Axes, middle: Any) -> Any:
 def _short(value: float) -> str:
     if value < 0.01:
         return "<.01"
-    return f"{value:.2f}".lstrip("0") if value < 0.995 else f"{value:.3g}"
+    return f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.3g}"
 
 
 def _course(axes: Axes, name: str, ratios: Any) -> None:
