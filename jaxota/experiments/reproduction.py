@@ -105,17 +105,14 @@ class Family:
     def points(self) -> np.ndarray:
         """All settings that are run [point, choice]: the design, then what else there is."""
         place = [number for number, choice in enumerate(self.choices) if choice.touches]
-        others = [n for n in range(len(self.choices)) if n not in place]
-        numbers = np.unique(self.design[:, others], axis=0)
-        more = []
+        every = self.design.tolist()
         for which in place:
             for level in range(1, len(self.choices[which].levels)):
-                rows = np.zeros((len(numbers), len(self.choices)), int)
-                rows[:, others], rows[:, which] = numbers, level
-                more.append(rows)
-        every = np.concatenate([self.design, *more])
-        _, first = np.unique(every, axis=0, return_index=True)
-        return every[np.sort(first)]
+                rows = np.unique(self.design, axis=0)
+                rows[:, place] = 0
+                rows[:, which] = level
+                every += [row for row in np.unique(rows, axis=0).tolist() if row not in every]
+        return np.array(every)
 
     def label(self, name: str, point: np.ndarray) -> str:
         """What an algorithm is called at a setting: its name, and what of it is changed."""
@@ -209,7 +206,7 @@ def trials_of(family: Family, trials: int) -> int:
 
 
 def study(family: Family, figure: str, seed: int, trials: int, images: Images) -> Study:
-    """A figure at all settings: axes are the choices of numbers, then draws, those of the claims."""
+    """A figure at all settings: axes are choices of numbers, then the draws of `jaxota claims`."""
     experiment = EXPERIMENTS[figure]
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     (channel,) = experiment.channels.values()
