@@ -193,14 +193,15 @@ def test_variants_are_what_their_labels_say():
 
 def _few(family: Family, *names: str, **fields) -> Family:
     """The same of some of its choices, in short runs."""
-    columns = {"SNR": (8,), "rounds": (4,), "prior": (1, 2), "control option": (4,), "batch": (4,)}
+    columns = {"SNR": (8,), "prior": (1, 2), "control option": (4,), "rounds": (4,)}
+    columns["initial scale"] = columns["data spread"] = (16,)
     choices = {choice.name: choice for choice in family.choices}
     chosen = [dataclasses.replace(choices[name], columns=columns[name]) for name in names]
     chosen = [
         dataclasses.replace(c, values=(4, 2), levels=("4", "2")) if c.name == "rounds" else c
         for c in chosen
     ]
-    sizes = {"factors": 4, "rounds": 4, "every": 2, "draws": 3, "calibration_trials": 2}
+    sizes = {"factors": 5, "rounds": 4, "every": 2, "draws": 3, "calibration_trials": 2}
     return dataclasses.replace(family, choices=tuple(chosen), **(sizes | fields))
 
 
@@ -209,8 +210,8 @@ def small(monkeypatch):
     """Few choices, users and rounds; the digits, as there is no MNIST."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
-    regression = _few(reproduction.REGRESSION, "SNR", "prior", "control option")
-    images = _few(reproduction.IMAGES, "SNR", "prior", "rounds", draws=2)
+    regression = _few(reproduction.REGRESSION, "SNR", "data spread", "prior", "control option")
+    images = _few(reproduction.IMAGES, "SNR", "initial scale", "prior", "rounds", draws=2)
     for family in (regression, images):
         monkeypatch.setitem(reproduction.FAMILIES, family.name, family)
     for name, known in figures.EXPERIMENTS.items():
@@ -235,7 +236,7 @@ def test_the_command(small, tmp_path, capsys):
     data = xarray.load_dataset(tmp_path / "reproduction.nc", engine="h5netcdf")
     with open(tmp_path / "reproduction.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 9 * (3 + 4) + 7 * (3 + 4)
+    assert len(rows) == (9 + 7) * (3 + 5)
     _as_kept(data, rows)
     parts = tmp_path / "reproduction.parts" / "commits"
     before = {path.name: path.stat().st_mtime_ns for path in parts.iterdir()}
@@ -252,7 +253,8 @@ def _as_kept(data, rows):
     last = data.score.sel(figure="fig1").isel(evaluation=1)  # [draw, algorithm, setting]
     held = {}
     for snr, prior in itertools.product(range(2), ("", ", prior reported", ", prior pooled")):
-        gaps = [last.sel(algorithm=name).isel(setting=snr) for name in (f"BAAF{prior}", "COTAF")]
+        both = slice(2 * snr, 2 * snr + 2)  # data spreads
+        gaps = [last.sel(algorithm=name).isel(setting=both) for name in (f"BAAF{prior}", "COTAF")]
         held[snr, prior] = (gaps[0] / gaps[1] < 1).values.mean()
     mean = [
         (2 * held[snr, ""] + held[snr, ", prior reported"] + held[snr, ", prior pooled"]) / 4
@@ -264,9 +266,14 @@ def _as_kept(data, rows):
     prior = np.mean([held[s, ", prior pooled"] - held[s, ""] for s in range(2)])
     found = float(mine["main effect", "prior", "pooled"]["value"])
     assert found == pytest.approx(prior, abs=1e-5)
+    # What is free of noise is the same at both SNRs, and no other number is.
+    for figure, name in (("fig1", "SCAFFOLD (noise-free)"), ("fig4", "FedAvg (noise-free)")):
+        free = data.score.sel(figure=figure, algorithm=name).isel(draw=0, evaluation=1)[:4]
+        assert free[0] == free[2] != free[1] == free[3]
     # What is read at half the rounds is the same run.
     points = data.images_level.to_pandas()
-    early = np.flatnonzero((points["rounds"] == 1) & (points["SNR"] == 0) & (points["prior"] == 0))
+    early = np.flatnonzero((points["rounds"] == 1) & (points["prior"] == 0) & (points["SNR"] == 0))
+    early = early[points["initial scale"].values[early] == 0]
     lead = data.score.sel(figure="fig4").isel(setting=0, evaluation=0, draw=slice(2))
     lead = 100 * (lead.sel(algorithm="BAAF") - lead.sel(algorithm="COTAF"))
     mine = data.images_effect.sel(images_part="6a").isel(images_point=early)

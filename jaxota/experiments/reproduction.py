@@ -122,7 +122,7 @@ class Family:
 
     def algorithms(self, figure: str) -> dict[str, Algorithm]:
         """All that the claims read of a figure, at all settings, by their labels."""
-        known = {}
+        known: dict[str, Algorithm] = {}
         for other in (*self.figures, figure):  # the figure's own come last, and stand
             known |= EXPERIMENTS[other].algorithms
         read = {name for part in self.parts for where, name in part.read if where == figure}
@@ -168,7 +168,7 @@ REGRESSION = Family(
         _warm(7),
     ),
     factors=7,
-    draws=6,
+    draws=9,
     calibration_trials=10,
     every=5,
     rounds=60,
@@ -313,22 +313,27 @@ class _Chunks:
 def _found(mine: StudyJob, draw: int) -> dict[str, np.ndarray]:
     """Means over trials of one draw; where one diverged a gap is infinite, an accuracy NaN."""
     full, metric = mine.space, mine.study.metric
-    scores, powers = [], []
+    *axes, _ = mine.settings.axes
+    lead = len(mine.study.algorithms), *map(len, axes)
+    score = np.full((*lead, full.sizes["evaluation"]), np.nan)
+    power = np.full(lead, np.nan)
     for number in range(full.count):
-        if full.region(number)["draw"].start != draw:
+        region = full.region(number)
+        if region["draw"].start != draw:
             continue
         arrays = mine.compute(number, lambda *_, **__: None)
-        scores.append(_flat(arrays[metric], 2).mean(2))
-        both = [_flat(arrays[name], 2).mean(2) for name in ("power", "control_power")]
-        powers.append(np.fmax(*both).max(-1))
-    score, power = np.concatenate(scores, 1), np.concatenate(powers, 1)
+        place = slice(None), *(region[axis.name] for axis in axes)
+        score[place] = _mean(arrays[metric])
+        power[place] = np.fmax(_mean(arrays["power"]), _mean(arrays["control_power"])).max(-1)
     lost = np.nan if metric == "accuracy" else np.inf
-    return {"score": np.where(np.isfinite(score), score, lost), "power_ratio": power}
+    score = np.where(np.isfinite(score), score, lost)
+    count = len(mine.study.algorithms), -1
+    return {"score": score.reshape(*count, score.shape[-1]), "power_ratio": power.reshape(count)}
 
 
-def _flat(values: np.ndarray, behind: int) -> np.ndarray:
-    """[algorithm, setting, …]: all axes of settings as one, before so many others."""
-    return values.astype(np.float64).reshape(len(values), -1, *values.shape[-behind:])
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Over the trials of the one draw of [algorithm, setting…, draw, trial, …]."""
+    return values[..., 0, :, :].astype(np.float64).mean(-2)
 
 
 def _steps(family: Family, figure: str, trials: int) -> float:

@@ -23,7 +23,9 @@ def draw(judged: dict[str, Judged], dataset: Any) -> Figure:
     with matplotlib.rc_context(_style.fonts()):
         size = (_style.width(1), 9.4) if paper else (_style.width(2), 6.9)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1) if paper else (1, 1.15))
+        ratios = (1, 1.1) if paper else (1, 1.15)
+        halves: Any = figure.subfigures(2, 1, height_ratios=ratios)
+        above, below = halves
         heights = [len(each.family.parts) for each in judged.values()]
         panels = (
             above.subplots(2, 1, squeeze=False, height_ratios=heights)
