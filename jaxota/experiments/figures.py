@@ -114,9 +114,9 @@ def _regimes():
 
 
 def _reproduction():
-    from jaxota.experiments import reproduction, reproduction_report
+    from jaxota.experiments import reproduction_report, reproduction_runs
 
-    return reproduction.job, reproduction_report.Reproduction.of
+    return reproduction_runs.job, reproduction_report.Reproduction.of
 
 
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)

@@ -1,5 +1,6 @@
 """The picture of `jaxota run reproduction`: what claims turn on, and figures at two settings."""
 
+import dataclasses
 import textwrap
 from typing import Any
 
@@ -104,23 +105,34 @@ def _title(judged: Judged, place: Place) -> str:
 
 
 def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, title: str) -> None:
-    """Of each algorithm of a figure the mean over draws, with its 95 % band."""
+    """Of each algorithm of a figure the mean over draws, of gaps the geometric one, with its 95 %
+    band."""
     family = judged.family
     point, metric = family.points[number], EXPERIMENTS[figure].metric
     last, setting = 1 + family.evaluation(point), family.setting(point)
     rounds = family.every * (1 + np.arange(last))
     found = dataset.score.sel(figure=figure).isel(setting=setting, evaluation=slice(last))
-    names = list(EXPERIMENTS[figure].algorithms)
+    names, log = list(EXPERIMENTS[figure].algorithms), metric in _style.LOGARITHMIC
     bands = {}
     for name in names:
         values = found.sel(algorithm=family.label(name, point)).transpose("draw", "evaluation")
-        bands[name] = stats.interval(values.values[: family.draws])
-    log = metric in _style.LOGARITHMIC
+        bands[name] = _band(values.values[: family.draws], log)
     floor = _style.floor_of(list(bands.values())) if log else 0.0
     for name, look in _style.looks(names).items():
         if bands[name].used:
             _style.curve(axes, look, SHORT.get(name, name), rounds, bands[name], floor)
     if log:
         axes.set_yscale("log")
+    elif axes.get_ylim()[1] > 1:
+        axes.set_ylim(top=1.0)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     axes.set_title(title, fontsize=6)
+
+
+def _band(values: np.ndarray, log: bool) -> stats.Interval:
+    """Over draws, of values [draw, evaluation]; draws differ by factors where the axis is of such."""
+    if not log:
+        return stats.interval(values)
+    found = stats.interval(np.log10(np.maximum(values, 1e-30)))
+    ends = {name: 10.0 ** getattr(found, name) for name in ("mean", "low", "high")}
+    return dataclasses.replace(found, **ends)

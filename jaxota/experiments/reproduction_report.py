@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxota.experiments import designs, reproduction, reproduction_plots
+from jaxota.experiments import designs, reproduction_plots, reproduction_runs
 from jaxota.experiments.claims import SCAFFOLD, Part
 from jaxota.experiments.report import attributes
-from jaxota.experiments.reproduction import Family
+from jaxota.experiments.reproduction import FAMILIES, Family
 from jaxota.experiments.reproduction_effects import Judged, MainEffect
 from jaxota.tasks.images.known import Images
 
@@ -32,7 +32,7 @@ class Reproduction:
     def of(cls, seed: int, trials: int, dataset: Any, images: Images) -> "Reproduction":
         """From what the job of this seed and so many trials found."""
         found = dataset.load()
-        judged = {k: Judged.of(f, found) for k, f in reproduction.FAMILIES.items()}
+        judged = {k: Judged.of(f, found) for k, f in FAMILIES.items()}
         return cls(seed, trials, images.title, found, judged)
 
     @property
@@ -46,7 +46,7 @@ class Reproduction:
         told = []
         for judged in self.judged.values():
             family = judged.family
-            trials = reproduction.trials_of(family, self.trials)
+            trials = reproduction_runs.trials_of(family, self.trials)
             told.append(
                 f"{len(family.design)} settings of {len(family.choices)} choices on "
                 f"{self._data(family)} ({family.draws} data draws, trials of each: {trials}; of "
@@ -54,7 +54,7 @@ class Reproduction:
             )
         return (
             f"reproduction: the paper's claims under what it leaves open, SNR "
-            f"{reproduction.SNR_DB:g} dB: {', '.join(told)}, seed {self.seed}"
+            f"{reproduction_runs.SNR_DB:g} dB: {', '.join(told)}, seed {self.seed}"
         )
 
     def table(self):
