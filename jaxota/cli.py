@@ -69,9 +69,9 @@ def _list(arguments) -> int:
     from jaxota.experiments.figures import EXPERIMENTS, THEORY
 
     for experiment in EXPERIMENTS.values():
-        print(f"{experiment.name:8} {experiment.title}: {', '.join(experiment.algorithms)}")
+        print(f"{experiment.name:12} {experiment.title}: {', '.join(experiment.algorithms)}")
     for theory in THEORY.values():
-        print(f"{theory.name:8} {theory.title}")
+        print(f"{theory.name:12} {theory.title}")
     return 0
 
 

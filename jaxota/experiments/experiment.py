@@ -1,6 +1,7 @@
 """What can be run by name: algorithms side by side, or theory beside simulation."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from jaxota.errors import InputError
 from jaxota.experiments.report import Report
 from jaxota.studies.grids import Axis, Grid
 from jaxota.studies.study import Study
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images.known import Images, at_hand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +126,17 @@ class Theory:
     def job(self, seed: int, memory: int | None = None) -> Any:
         """What the driver runs; its chunks are small, whatever the memory."""
         make, _ = self.load()
-        return make(seed, self.trials, *([self.images] if self.images else []))
+        return make(seed, self.trials, *self._at_hand)
 
     def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Report:
         """What is told and shown of a finished run."""
         _, show = self.load()
-        return show(seed, self.trials, dataset, *([job.study.task] if self.images else []))
+        return show(seed, self.trials, dataset, *self._at_hand)
+
+    @functools.cached_property
+    def _at_hand(self) -> list[Images]:
+        """The images, by default those that are to be had."""
+        if self.images is None:
+            return []
+        name = self.images.dataset or at_hand()[0]
+        return [dataclasses.replace(self.images, dataset=name)]

@@ -113,6 +113,12 @@ def _regimes():
     return regimes.job, regimes_report.Regimes.of
 
 
+def _reproduction():
+    from jaxota.experiments import reproduction_report, reproduction_runs
+
+    return reproduction_runs.job, reproduction_report.Reproduction.of
+
+
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
 _PAPERS = ("noisy FedAvg", "COTAF", "BAAF", "COBAAF", "SCAFFOLD (noise-free)")
 _THRESHOLDS = (0.1, 0.3, 0.6)
@@ -239,6 +245,13 @@ THEORY = {
             "who is best over SNR × spreads: noisy FedAvg, COTAF, BAAF, COBAAF",
             _regimes,
             trials=8,
+        ),
+        Theory(
+            "reproduction",
+            "the paper's claims under what it leaves open: which choices they turn on",
+            _reproduction,
+            trials=4,
+            images=Images("", _softmax_regression),
         ),
     )
 }

@@ -15,7 +15,7 @@ from jaxota.precode import Online
 from jaxota.studies.grids import grid
 from jaxota.studies.job import StudyJob
 from jaxota.studies.study import Study
-from jaxota.tasks.images.known import Images, at_hand
+from jaxota.tasks.images.known import Images
 from jaxota.tasks.partitions import iid, label_skew
 
 ROUNDS, EVERY, DEALS, CALIBRATION_TRIALS = 100, 5, 3, 10
@@ -39,7 +39,6 @@ def algorithms() -> dict[str, Algorithm]:
 def job(seed: int, trials: int, images: Images) -> StudyJob:
     """What the driver runs."""
     seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
-    images = images if images.dataset else dataclasses.replace(images, dataset=at_hand()[0])
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     over = grid(
         partition={"label skew": label_skew(0.2), "iid": iid()},
