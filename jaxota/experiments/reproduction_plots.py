@@ -130,7 +130,7 @@ def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, t
 
 
 def _band(values: np.ndarray, log: bool) -> stats.Interval:
-    """Over draws, of values [draw, evaluation]; draws differ by factors where the axis is of such."""
+    """Over draws, of values [draw, evaluation]; on a log axis of their logarithms."""
     if not log:
         return stats.interval(values)
     found = stats.interval(np.log10(np.maximum(values, 1e-30)))
