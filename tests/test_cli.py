@@ -343,6 +343,7 @@ def test_list_and_version(capsys):
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
         "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images", "regimes",
+        "reproduction",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
