@@ -140,7 +140,7 @@ def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, 
     assert data.setting.values.tolist() == settings
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "gap"]
-    assert len(rows) == 3 * len(settings) * 2
+    assert len(rows) == 4 * len(settings) * 2
     for row in rows:
         of = data.sel(algorithm=row["algorithm"], setting=row["setting"])
         mean = of.gap.sel(evaluation=int(row["round"])).mean()
