@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -122,7 +123,10 @@ def _claims(arguments) -> int:
         with _working(f"claims on {runs.data}", out, store) as report:
             pairs.append((runs, runner.run(runs, seed, report, store=store)))
     outcome = claims_report.Claims.of(seed, parts, pairs, said)
-    return _tell(outcome, reports.write(outcome, out, pictures, claims_report.DATA))
+    given = {k: getattr(arguments, k) for k in ("only", "draws", "trials", "seed", "dataset")}
+    words = ["jaxota claims", *(f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if v)]
+    paths = reports.write(outcome, out, pictures, claims_report.DATA, command=" ".join(words))
+    return _tell(outcome, paths)
 
 
 def _sweep(arguments) -> int:

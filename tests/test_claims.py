@@ -228,6 +228,7 @@ def test_the_command_tells_every_line(small, tmp_path, capsys):
     assert page == claims_page.markdown(rows) and page.count("\n| (") == len(claims.PARTS)
     data = xarray.load_dataset(tmp_path / "claims.nc", engine="h5netcdf")
     assert data.effect.dims == ("part", "precoder", "draw") and data.effect.sizes["draw"] == 3
+    assert data.attrs["command"] == f"jaxota {' '.join(command)}"
     gap = data.regression_gap.rename(regression_algorithm="a", regression_figure="f")
     for precoder, name in (("offline", "BAAF"), ("online", "BAAF, online")):
         other = name.replace("BAAF", "COTAF")
