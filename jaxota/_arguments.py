@@ -104,7 +104,7 @@ class Asked(NamedTuple):
 def refuse_large(algorithm: Algorithm, task: Task, asked: Asked) -> None:
     """InputError where results, a calibration or a single trial take more memory than there is."""
     blocks, rounds = 1 + bool(algorithm.local.controlled), asked.rounds
-    ledger = 2 + 3 * blocks + asked.user_power * blocks * task.users  # a round's, with one score
+    ledger = 3 + 4 * blocks + asked.user_power * blocks * task.users  # a round's, with one score
     result = 4 * (rounds * ledger + 2 * task.dim)
     running = _chunks.bytes_per_trial((algorithm,), task, rounds)
     long = f"of {_validate.shown(rounds)} rounds"

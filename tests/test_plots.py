@@ -133,7 +133,7 @@ def test_an_algorithm_has_one_look_in_all_pictures(history):
         ):
             for label, look in _looks(figure).items():
                 assert found.setdefault(label, look) == look
-    assert len(found) == len(set(found.values())) == 6
+    assert len(found) == len(set(found.values())) == 7
     alone = _looks(plots.curves({"SCAFFOLD": history, "WISE": history}))
     assert alone["SCAFFOLD"] == found["SCAFFOLD (noise-free)"]
     assert alone["WISE"] not in found.values()
