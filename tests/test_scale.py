@@ -203,7 +203,8 @@ class Cluster:
         self._options = quiet | {"env": environment(devices=None), "cwd": folder}
         where = "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self.file
         started = self._start("scheduler", *where, "--dashboard-address", ":0")
-        wait_for(self.file.exists, started)
+        # Dask makes the file before it writes to it.
+        wait_for(lambda: self.file.exists() and self.file.read_text().endswith("}"), started)
         self.address = json.loads(self.file.read_text())["address"]
 
     def _start(self, *words):
