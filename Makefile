@@ -51,17 +51,17 @@ BENCHES := against limits in_flight scaling memory compile_time mnist roofline
 PEERS := torch fedjax drjax pfl flower
 
 bench: .venv/tested-with
-	@for b in $(BENCHES); do $(BIN)/python benchmarks/$$b.py --out benchmarks/results || exit $$?; done
+	@for b in $(BENCHES); do $(BIN)/python benchmarks/throughput/$$b.py --out benchmarks/throughput/results || exit $$?; done
 
 bench-peers: $(PEERS:%=.bench/%/installed)
 
-.bench/%/installed: benchmarks/contenders/requirements/%.txt
+.bench/%/installed: benchmarks/throughput/contenders/requirements/%.txt
 	@test -x .bench/$*/bin/python || $(PYTHON) -m venv .bench/$*
 	.bench/$*/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 bench-check: .venv/tested-with
-	$(BIN)/python benchmarks/check.py
+	$(BIN)/python benchmarks/throughput/check.py
 
 clean:
 	rm -rf .venv .bench build dist

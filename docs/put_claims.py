@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from jaxota import _files
+from jaxota._core import files as _files
 from jaxota.experiments import claims_page
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -2,14 +2,14 @@
 
 import sys
 
-from jaxota import _process
+from jaxota.cli import process as _process
 
 
 def main() -> None:
     """Run the command, and end the process with its exit code."""
     _process.heed_signals()
     _process.mend_streams()
-    from jaxota import cli
+    from jaxota.cli import commands as cli
 
     try:
         sys.exit(cli.main())

@@ -4,16 +4,16 @@ import dataclasses
 
 import optax
 
-from jaxota.channel import Air, Wired
-from jaxota.compress import Centred, Clipped, Uncompressed
-from jaxota.estimate import MMSE, Identity
-from jaxota.innovations import Innovations
-from jaxota.local import SGD, Controlled
-from jaxota.paths import Corrected
-from jaxota.precode import Constant, Level, Offline, Online
-from jaxota.server import Adopt, as_server
-from jaxota.stages import Compressor, Estimator, LocalRule, Medium, Precoder, Server
-from jaxota.types import Absent, Moments, Numbers, Plan, given, part
+from jaxota._core.part import Absent, Moments, Numbers, Plan, given, part
+from jaxota.stages.channel import Air, Wired
+from jaxota.stages.compress import Centred, Clipped, Uncompressed
+from jaxota.stages.estimate import MMSE, Identity
+from jaxota.stages.innovations import Innovations
+from jaxota.stages.local import SGD, Controlled
+from jaxota.stages.paths import Corrected
+from jaxota.stages.precode import Constant, Level, Offline, Online
+from jaxota.stages.protocols import Compressor, Estimator, LocalRule, Medium, Precoder, Server
+from jaxota.stages.server import Adopt, as_server
 
 
 @part

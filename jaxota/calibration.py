@@ -9,15 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _inside, _random, _watched
-from jaxota._devices import compiled, everywhere, gathered, together, unspread
+from jaxota._core import arguments as _arguments
+from jaxota._core import inside as _inside
+from jaxota._core import prng as _random
+from jaxota._core import stage_checks as _watched
+from jaxota._core.devices import compiled, everywhere, gathered, together, unspread
+from jaxota._core.part import Absent, Info, Numbers, Plan, State, given
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Ideal, Wired
-from jaxota.estimate import Identity
-from jaxota.precode import Online
-from jaxota.problems import Task
 from jaxota.rounds import one_trial
-from jaxota.types import Absent, Info, Numbers, Plan, State, given
+from jaxota.stages.channel import Ideal, Wired
+from jaxota.stages.estimate import Identity
+from jaxota.stages.precode import Online
+from jaxota.tasks.problem import Task
 
 _CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
 

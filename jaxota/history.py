@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-from jaxota import _files, _validate
+from jaxota._core import files as _files
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Maybe, Path, given, part, static
 from jaxota.errors import InputError
-from jaxota.types import Maybe, Path, given, part, static
 
 if TYPE_CHECKING:
     import xarray

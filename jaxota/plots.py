@@ -8,10 +8,11 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxota import _style, _validate, stats
+from jaxota import _style, stats
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import History
-from jaxota.types import Numbers
 
 
 def curves(

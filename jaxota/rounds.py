@@ -7,16 +7,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxota import _random, _watched
+from jaxota._core import prng as _random
+from jaxota._core import stage_checks as _watched
+from jaxota._core.part import (
+    Absent,
+    Info,
+    Ledger,
+    Maybe,
+    Memory,
+    Moments,
+    Scalar,
+    State,
+    Vector,
+    given,
+)
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, noise_over, superpose
-from jaxota.compress import Side
-from jaxota.fading import Link
-from jaxota.local import Work
-from jaxota.problems import Problem
-from jaxota.server import Aggregate
-from jaxota.stages import Carrier
-from jaxota.types import Absent, Info, Ledger, Maybe, Memory, Moments, Scalar, State, Vector, given
+from jaxota.stages.channel import Block, noise_over, superpose
+from jaxota.stages.compress import Side
+from jaxota.stages.fading import Link
+from jaxota.stages.local import Work
+from jaxota.stages.protocols import Carrier
+from jaxota.stages.server import Aggregate
+from jaxota.tasks.problem import Problem
 
 
 def one_round(

@@ -8,15 +8,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments, _inside, _watched
-from jaxota._devices import compiled, in_chunks, on_devices
+from jaxota._core import arguments as _arguments
+from jaxota._core import inside as _inside
+from jaxota._core import stage_checks as _watched
+from jaxota._core.devices import compiled, in_chunks, on_devices
+from jaxota._core.part import Absent, Info, Numbers, Plan, State, given
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
-from jaxota.channel import Channel
 from jaxota.history import History, check_scores
-from jaxota.problems import Problem, Task
 from jaxota.rounds import one_trial
-from jaxota.types import Absent, Info, Numbers, Plan, State, given
+from jaxota.stages.channel import Channel
+from jaxota.tasks.problem import Problem, Task
 
 
 def simulate(

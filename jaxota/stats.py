@@ -6,10 +6,10 @@ import numbers
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.types import Numbers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,20 +6,23 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota import _arguments, _inside, _parts, _validate
-from jaxota._chunks import trials_at_once
-from jaxota._devices import compiled, on_devices, spread, unspread
+from jaxota._core import arguments as _arguments
+from jaxota._core import fields as _parts
+from jaxota._core import inputs as _validate
+from jaxota._core import inside as _inside
+from jaxota._core.batching import trials_at_once
+from jaxota._core.devices import compiled, on_devices, spread, unspread
+from jaxota._core.part import Numbers, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import remembered
-from jaxota.channel import Channel
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.problems import Task
 from jaxota.simulation import run
-from jaxota.studies import results
-from jaxota.studies.grids import Grid
-from jaxota.studies.study import Study
-from jaxota.types import Numbers, Plan
+from jaxota.stages.channel import Channel
+from jaxota.study import results
+from jaxota.study.grids import Grid
+from jaxota.study.study import Study
+from jaxota.tasks.problem import Task
 
 _PARTS = ("algorithm", "channel", "task", "plan")
 

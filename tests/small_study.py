@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 import jaxota as jo
-from jaxota import _chunks
+from jaxota._core import batching as _chunks
 
 if "ROWS" in os.environ:  # trials of all settings in a chunk
     _chunks.rows_at_once = lambda *_: int(os.environ["ROWS"])

@@ -8,7 +8,7 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota import _minibatches
+from jaxota._core import minibatches as _minibatches
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
 ROUNDS, TRIALS = 6, 5

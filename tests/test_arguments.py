@@ -11,8 +11,13 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _arguments, _chunks, _memory, _parts, _validate, simulation
-from jaxota._canonical import canonical
+from jaxota import simulation
+from jaxota._core import arguments as _arguments
+from jaxota._core import batching as _chunks
+from jaxota._core import fields as _parts
+from jaxota._core import inputs as _validate
+from jaxota._core import memory as _memory
+from jaxota._core.canonical import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxota import cli
+from jaxota.cli import commands as cli
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+FOLDER = Path(__file__).parent.parent / "benchmarks" / "throughput"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "bench.py")
 
 
@@ -34,7 +34,7 @@ def small(against):
 def test_a_script_is_one_question(path):
     first = path.read_text().splitlines()[0]
     assert first.startswith('"""') and first.endswith("?"), first
-    assert f"python benchmarks/{path.name}" in path.read_text()
+    assert f"python benchmarks/throughput/{path.name}" in path.read_text()
 
 
 HERE = "numpy_batched", "numpy_loop", "numpy_gradients", "numpy_statistics", "plain_c", "ours"

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import _arguments, calibration
+from jaxota import calibration
+from jaxota._core import arguments as _arguments
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 

@@ -12,8 +12,9 @@ import xarray
 from scipy import stats as scipy_stats
 
 import jaxota as jo
-from jaxota import cli
-from jaxota.experiments import claims, claims_lines, claims_page, claims_runs, draws, figures
+from jaxota import figures
+from jaxota.cli import commands as cli
+from jaxota.experiments import claims, claims_lines, claims_page, claims_runs, draws
 from jaxota.tasks.images import storage
 
 ROOT = Path(__file__).parent.parent

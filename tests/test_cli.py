@@ -17,9 +17,15 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import _cache, _chunks, _devices, _surroundings, cli
-from jaxota.experiments import bounds, experiment, figures, rates, runner, wise, wise_images
-from jaxota.studies.job import StudyJob
+from jaxota import figures
+from jaxota._core import batching as _chunks
+from jaxota._core import devices as _devices
+from jaxota.cli import cache as _cache
+from jaxota.cli import commands as cli
+from jaxota.cli import experiment, runner
+from jaxota.cli import surroundings as _surroundings
+from jaxota.experiments import bounds, rates, wise, wise_images
+from jaxota.study.job import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from jaxota.experiments import comparison, figures
+from jaxota import figures
+from jaxota.cli import comparison
 from jaxota.history import History
 
 

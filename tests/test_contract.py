@@ -8,7 +8,7 @@ import pytest
 from jax import export
 
 import jaxota as jo
-from jaxota import _arguments
+from jaxota._core import arguments as _arguments
 from jaxota.simulation import run
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import _chunks, _memory
-from jaxota.studies import cuts, programs
-from jaxota.studies.job import StudyJob
+from jaxota._core import batching as _chunks
+from jaxota._core import memory as _memory
+from jaxota.study import cuts, programs
+from jaxota.study.job import StudyJob
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxota import _devices, _eigen
-from jaxota._devices import Spread, in_chunks, on_devices, spread
+from jaxota._core import devices as _devices
+from jaxota._core import eigen as _eigen
+from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
 COUNTS = [(8, 100, 1), (8, 8, 1), (8, 5, 1), (8, 1, 10), (8, 3, 7), (8, 2, 1), (1, 5, 5), (6, 4, 9)]
 

@@ -15,7 +15,8 @@ from test_readme import _blocks, _run
 from test_surface import PUBLIC
 
 import jaxota as jo
-from jaxota import _words, cli
+from jaxota.cli import commands as cli
+from jaxota.cli import words as _words
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 import jaxota as jo
-from jaxota import plots
-from jaxota.experiments import figures, report, runner
+from jaxota import figures, plots
+from jaxota.cli import report, runner
 from jaxota.simulation import _program
 from jaxota.tasks import _blocks, _functions
 

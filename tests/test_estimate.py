@@ -9,9 +9,9 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.channel import Block, Channel, superpose
-from jaxota.fading import everyone
-from jaxota.types import Moments
+from jaxota._core.part import Moments
+from jaxota.stages.channel import Block, Channel, superpose
+from jaxota.stages.fading import everyone
 
 USERS, DIM, COUNT = 5, 7, 4000
 

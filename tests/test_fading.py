@@ -11,7 +11,7 @@ from agree import assert_equal, assert_within
 from scipy import stats
 
 import jaxota as jo
-from jaxota import _memory
+from jaxota._core import memory as _memory
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 # Without calibration, where that is not the question: half as much to compile.

@@ -4,8 +4,8 @@ import jax
 import pytest
 
 import jaxota as jo
-from jaxota.fading import Still
-from jaxota.studies import fields
+from jaxota.stages.fading import Still
+from jaxota.study import fields
 
 ALGORITHM, CHANNEL = jo.cobaaf(0.1, 2, 3), jo.Channel(fading=jo.rayleigh())
 TASK = jo.tasks.synthetic_regression(jax.random.key(0), 3, 5, 2)

@@ -5,7 +5,7 @@ import os
 import pytest
 from processes import process
 
-from jaxota import _files
+from jaxota._core import files as _files
 
 
 def test_all_are_replaced_together(tmp_path):

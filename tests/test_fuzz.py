@@ -18,19 +18,12 @@ import sklearn.datasets
 from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
-from jaxota import (
-    _arguments,
-    _memory,
-    _parts,
-    _validate,
-    calibration,
-    plots,
-    simulation,
-    stats,
-    sweeping,
-    theory,
-)
-from jaxota.studies import job
+from jaxota import calibration, plots, simulation, stats, sweeping, theory
+from jaxota._core import arguments as _arguments
+from jaxota._core import fields as _parts
+from jaxota._core import inputs as _validate
+from jaxota._core import memory as _memory
+from jaxota.study import job
 from jaxota.theory import measuring
 
 pytestmark = pytest.mark.slow  # many, or processes

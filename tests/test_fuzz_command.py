@@ -11,10 +11,10 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from jaxota import cli
-from jaxota.experiments.figures import EXPERIMENTS, THEORY
-from jaxota.experiments.report import FORMATS
-from jaxota.studies import driver, parsing
+from jaxota.cli import commands as cli
+from jaxota.cli.report import FORMATS
+from jaxota.figures import EXPERIMENTS, THEORY
+from jaxota.study import driver, parsing
 from jaxota.tasks.images import known
 
 pytestmark = pytest.mark.slow  # many, or processes

@@ -12,8 +12,8 @@ import xarray
 from rich.console import Console
 
 import jaxota as jo
-from jaxota import plots
-from jaxota.experiments import comparison, figures, report
+from jaxota import figures, plots
+from jaxota.cli import comparison, report
 from jaxota.history import DIMENSIONS, check_scores
 
 KEY = jax.random.key(0)

@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 import jaxota as jo
-from jaxota import _arguments, _chunks
+from jaxota._core import arguments as _arguments
+from jaxota._core import batching as _chunks
 from jaxota.simulation import _program
 from jaxota.tasks import _blocks, _functions
 

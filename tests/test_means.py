@@ -6,8 +6,8 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.studies import means
-from jaxota.studies.spaces import Space, Variable
+from jaxota.study import means
+from jaxota.study.spaces import Space, Variable
 
 TRIALS, SCORES = 23, ["gap", "loss"]
 LEAD = ("algorithm", "snr_db", "trial")

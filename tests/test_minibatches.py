@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxota import _minibatches
+from jaxota._core import minibatches as _minibatches
 
 
 @functools.partial(jax.jit, static_argnums=2)

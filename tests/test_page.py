@@ -12,9 +12,9 @@ import pytest
 import xarray
 from test_report import Told
 
-from jaxota import cli
-from jaxota.experiments import cubes, page, sections, specs
-from jaxota.experiments import report as reports
+from jaxota.cli import commands as cli
+from jaxota.cli import cubes, page, sections, specs
+from jaxota.cli import report as reports
 
 EVIL = "</script><script>alert(1)</script><b>&\"'"
 HEADER = ["algorithm", "snr_db", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]

@@ -6,7 +6,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import _style, plots
-from jaxota.experiments.figures import EXPERIMENTS
+from jaxota.figures import EXPERIMENTS
 
 
 @pytest.fixture(scope="module")

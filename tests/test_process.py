@@ -135,10 +135,10 @@ setattr(holder, {!r}, hooked)
     ("holder", "name"),
     [
         ("builtins", "__import__"),  # of the first module, and so before jax is there
-        ("jaxota.studies.driver", "drive"),
+        ("jaxota.study.driver", "drive"),
         ("jax.stages:Lowered", "compile"),
         ("matplotlib.figure:Figure", "savefig"),
-        ("jaxota._terminal", "show"),
+        ("jaxota.cli.progress", "show"),
     ],
 )
 def test_an_interrupted_run_says_what_it_leaves(holder, name, tmp_path):

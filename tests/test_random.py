@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxota import _random
+from jaxota._core import prng as _random
 
 SHAPES = (), (10,), (3, 7), (4099,)
 

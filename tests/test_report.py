@@ -7,10 +7,10 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxota import _style, plots
+from jaxota.cli import report as reports
+from jaxota.cli import sweep_plots
 from jaxota.errors import InputError
-from jaxota.experiments import report as reports
-from jaxota.experiments import sweep_plots
-from jaxota.studies.summaries import Summary
+from jaxota.study.summaries import Summary
 
 
 class Told:

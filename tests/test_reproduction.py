@@ -11,12 +11,14 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota import cli
-from jaxota.experiments import designs, experiment, figures, reproduction, reproduction_runs
+from jaxota import figures
+from jaxota.cli import commands as cli
+from jaxota.cli import experiment
+from jaxota.experiments import designs, reproduction, reproduction_runs
 from jaxota.experiments.claims import PARTS
 from jaxota.experiments.reproduction import Choice, Family
 from jaxota.experiments.reproduction_effects import Judged, claims_of, main_effects, natural
-from jaxota.studies.descriptions import describe
+from jaxota.study.descriptions import describe
 
 FAMILIES = list(reproduction.FAMILIES.values())
 

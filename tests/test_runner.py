@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import pytest
 
 import jaxota as jo
-from jaxota import _memory
-from jaxota.experiments import figures, runner
-from jaxota.studies import driver
-from jaxota.studies.programs import Programs
+from jaxota import figures
+from jaxota._core import memory as _memory
+from jaxota.cli import runner
+from jaxota.study import driver
+from jaxota.study.programs import Programs
 
 FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
 SWEPT = jnp.array([0.1, 0.2])

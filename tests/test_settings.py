@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota.fading import Rayleigh, Rician
-from jaxota.studies import programs, results
-from jaxota.studies.job import StudyJob
-from jaxota.studies.settings import enter
+from jaxota.stages.fading import Rayleigh, Rician
+from jaxota.study import programs, results
+from jaxota.study.job import StudyJob
+from jaxota.study.settings import enter
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

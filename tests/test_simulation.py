@@ -11,8 +11,9 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota import _arguments, _chunks
-from jaxota._chunks import trials_at_once
+from jaxota._core import arguments as _arguments
+from jaxota._core import batching as _chunks
+from jaxota._core.batching import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 COUNTED = 5

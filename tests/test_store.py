@@ -19,11 +19,12 @@ from agree import assert_same_bits, assert_same_numbers
 from small_study import small
 
 import jaxota as jo
-from jaxota import _chunks, cli
-from jaxota.studies import store as stores
-from jaxota.studies.descriptions import describe, difference
-from jaxota.studies.job import StudyJob
-from jaxota.studies.store import Store
+from jaxota._core import batching as _chunks
+from jaxota.cli import commands as cli
+from jaxota.study import store as stores
+from jaxota.study.descriptions import describe, difference
+from jaxota.study.job import StudyJob
+from jaxota.study.store import Store
 
 STUDY = small.replace(trials=7)  # 2 settings × chunks of 3, 3 and 1 trials
 CHUNKS = 6

@@ -7,8 +7,8 @@ import xarray
 
 import jaxota as jo
 from jaxota import stats
-from jaxota.studies import results
-from jaxota.studies.summaries import diverged, metric_of, power_ratio, summary
+from jaxota.study import results
+from jaxota.study.summaries import diverged, metric_of, power_ratio, summary
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

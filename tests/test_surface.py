@@ -20,9 +20,10 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota import _offered, stages
-from jaxota.channel import Ideal
-from jaxota.fading import Nakagami, Rayleigh, Rician, Still
+from jaxota import stages
+from jaxota._core import offered as _offered
+from jaxota.stages.channel import Ideal
+from jaxota.stages.fading import Nakagami, Rayleigh, Rician, Still
 
 NAMESPACES = {"jo": jo, "tasks": jo.tasks, "theory": jo.theory, "stats": jo.stats}
 NAMESPACES |= {"plots": jo.plots, "stages": jo.stages}

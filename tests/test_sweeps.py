@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import jaxota as jo
-from jaxota.experiments import report, sweep_plots, sweeps
-from jaxota.studies import driver
-from jaxota.studies.job import StudyJob
-from jaxota.studies.summaries import Summary, summary
+from jaxota.cli import report, sweep_plots, sweeps
+from jaxota.study import driver
+from jaxota.study.job import StudyJob
+from jaxota.study.summaries import Summary, summary
 
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 STUDY = jo.Study(

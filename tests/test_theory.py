@@ -11,14 +11,15 @@ import reference
 from agree import assert_within
 
 import jaxota as jo
-from jaxota import _arguments, theory
-from jaxota.channel import Block, superpose
+from jaxota import theory
+from jaxota._core import arguments as _arguments
+from jaxota._core.part import Moments, part
 from jaxota.experiments.bounds import CASES
-from jaxota.fading import everyone
+from jaxota.stages.channel import Block, superpose
+from jaxota.stages.fading import everyone
 from jaxota.theory.measuring import _line, _visit
 from jaxota.theory.noise import largest
 from jaxota.theory.side_by_side import beside, first_of, well_conditioned
-from jaxota.types import Moments, part
 
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
 COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota.fading import Nakagami, Rayleigh
+from jaxota.stages.fading import Nakagami, Rayleigh
 
 ALIKE = {
     "precoders": [jo.Offline(), jo.Online()],

@@ -11,7 +11,7 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota.experiments import ablation, wise
-from jaxota.fading import everyone
+from jaxota.stages.fading import everyone
 
 KEY = jax.random.key(3)
 

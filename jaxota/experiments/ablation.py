@@ -9,19 +9,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jaxota import _style
+from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, traced
 from jaxota.algorithms import Algorithm
-from jaxota.compress import Centred, Clipped
+from jaxota.cli.report import attributes
 from jaxota.experiments import wise
-from jaxota.experiments.report import attributes
 from jaxota.experiments.wise import REGIME
 from jaxota.experiments.wise_report import geometric
-from jaxota.fading import Link
-from jaxota.innovations import Fixed, Innovations, Last
-from jaxota.precode import Online
-from jaxota.server import Aggregate
-from jaxota.stages import Server
-from jaxota.studies.job import StudyJob
-from jaxota.types import Memory, Scalar, State, Traced, Vector, part, traced
+from jaxota.stages.compress import Centred, Clipped
+from jaxota.stages.fading import Link
+from jaxota.stages.innovations import Fixed, Innovations, Last
+from jaxota.stages.precode import Online
+from jaxota.stages.protocols import Server
+from jaxota.stages.server import Aggregate
+from jaxota.study.job import StudyJob
 
 
 @part

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxota import _validate, theory
+from jaxota import theory
+from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm, baaf, cobaaf
-from jaxota.channel import Channel
-from jaxota.studies.descriptions import describe, versions
-from jaxota.studies.spaces import Space, Variable
-from jaxota.studies.work import Pieces
+from jaxota.stages.channel import Channel
+from jaxota.study.descriptions import describe, versions
+from jaxota.study.spaces import Space, Variable
+from jaxota.study.work import Pieces
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from jaxota import stats, theory
+from jaxota.cli.report import attributes
 from jaxota.experiments import bounds, theory_plots
 from jaxota.experiments.bounds import Case
-from jaxota.experiments.report import attributes
 from jaxota.theory.side_by_side import Beside
 
 _CONDITIONS = (  # columns, in the order of `Bound.conditions`

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxota.cli.report import attributes
 from jaxota.experiments import claims_page, claims_plots
 from jaxota.experiments.claims import PRECODERS
 from jaxota.experiments.claims_lines import Line, lines
-from jaxota.experiments.report import attributes
 
 DATA = ("csv", "md", "nc")
 

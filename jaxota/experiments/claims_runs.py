@@ -6,17 +6,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.experiments import draws
 from jaxota.experiments.claims import PARTS, Part
-from jaxota.experiments.figures import EXPERIMENTS
-from jaxota.precode import Online
-from jaxota.studies.grids import Axis, Grid
-from jaxota.studies.job import StudyJob
-from jaxota.studies.study import Study
-from jaxota.studies.summaries import power_ratio
+from jaxota.figures import EXPERIMENTS
+from jaxota.stages.precode import Online
+from jaxota.study.grids import Axis, Grid
+from jaxota.study.job import StudyJob
+from jaxota.study.study import Study
+from jaxota.study.summaries import power_ratio
 from jaxota.tasks.images.known import at_hand
 
 # By whether it is on images: data draws, trials of each, and calibration trials.

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy import special
 
-from jaxota import _random
-from jaxota.studies.grids import Axis
-from jaxota.types import Traced, part, traced
+from jaxota._core import prng as _random
+from jaxota._core.part import Traced, part, traced
+from jaxota.study.grids import Axis
 
 
 @part

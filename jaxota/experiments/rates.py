@@ -18,21 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import _arguments, _validate, theory
-from jaxota._chunks import trials_at_once
-from jaxota._devices import compiled, on_devices, spread
+from jaxota import theory
+from jaxota._core import arguments as _arguments
+from jaxota._core import inputs as _validate
+from jaxota._core.batching import trials_at_once
+from jaxota._core.devices import compiled, on_devices, spread
+from jaxota._core.part import given
 from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.calibration import measure
-from jaxota.channel import Channel
-from jaxota.estimate import Identity
-from jaxota.precode import Bounded
 from jaxota.simulation import run_all
-from jaxota.studies.descriptions import describe, versions
-from jaxota.studies.spaces import Space, Variable
-from jaxota.studies.work import Pieces
+from jaxota.stages.channel import Channel
+from jaxota.stages.estimate import Identity
+from jaxota.stages.precode import Bounded
+from jaxota.study.descriptions import describe, versions
+from jaxota.study.spaces import Space, Variable
+from jaxota.study.work import Pieces
 from jaxota.theory import noise
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, first_of, well_conditioned
-from jaxota.types import given
 
 M, STEPS, DIM, USERS = 20.0, 4, 4, 16
 SNR_DB = 10.0

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from jaxota import stats
+from jaxota.cli.report import attributes
 from jaxota.experiments import rates, theory_plots
-from jaxota.experiments.report import attributes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,16 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Scalar, part
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg
-from jaxota.channel import Block, Channel
 from jaxota.experiments import draws
-from jaxota.precode import Online
-from jaxota.studies.grids import Axis, Grid
-from jaxota.studies.job import StudyJob
-from jaxota.studies.study import Study
+from jaxota.stages.channel import Block, Channel
+from jaxota.stages.precode import Online
+from jaxota.study.grids import Axis, Grid
+from jaxota.study.job import StudyJob
+from jaxota.study.study import Study
 from jaxota.tasks import synthetic_regression
-from jaxota.types import Scalar, part
 
 DRAWS, ROUNDS, CALIBRATION_TRIALS = 20, 60, 20
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from jaxota import _style
+from jaxota.cli.report import attributes
 from jaxota.experiments import regimes
 from jaxota.experiments.draws import median_interval
-from jaxota.experiments.report import attributes
 
 PLAIN = ["noisy FedAvg", "COTAF", "BAAF", "COBAAF"]
 EQUAL = ["noisy FedAvg", "COTAF", "BAAF", regimes.HALF]

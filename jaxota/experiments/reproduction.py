@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from jaxota.algorithms import Algorithm
-from jaxota.estimate import MMSE, PooledMMSE, ReportedMMSE
 from jaxota.experiments import designs
 from jaxota.experiments.claims import FEDAVG, PARTS, SCAFFOLD, Part
-from jaxota.experiments.figures import EXPERIMENTS
-from jaxota.precode import Offline, Online
+from jaxota.figures import EXPERIMENTS
+from jaxota.stages.estimate import MMSE, PooledMMSE, ReportedMMSE
+from jaxota.stages.precode import Offline, Online
 
 PRECODED = "COTAF", "BAAF", "COBAAF"
 BAYESIAN = "BAAF", "COBAAF"

@@ -10,8 +10,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from jaxota import _style, stats
-from jaxota.experiments.figures import EXPERIMENTS
 from jaxota.experiments.reproduction_effects import Judged, Place
+from jaxota.figures import EXPERIMENTS
 
 DRAWN = "fig1", "fig4", "fig5"  # of which the claims read all curves
 SHORT = {"SCAFFOLD (noise-free)": "SCAFFOLD", "FedAvg (noise-free)": "FedAvg"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxota.cli.report import attributes
 from jaxota.experiments import designs, reproduction_plots, reproduction_runs
 from jaxota.experiments.claims import SCAFFOLD, Part
-from jaxota.experiments.report import attributes
 from jaxota.experiments.reproduction import FAMILIES, Family
 from jaxota.experiments.reproduction_effects import Judged, MainEffect
 from jaxota.tasks.images.known import Images

@@ -11,17 +11,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
 from jaxota.experiments import draws
-from jaxota.experiments.figures import EXPERIMENTS
 from jaxota.experiments.reproduction import FAMILIES, Family
-from jaxota.studies.descriptions import describe, versions
-from jaxota.studies.grids import Axis, Grid
-from jaxota.studies.job import StudyJob
-from jaxota.studies.spaces import Space, Variable
-from jaxota.studies.study import Study
-from jaxota.studies.work import Pieces
+from jaxota.figures import EXPERIMENTS
+from jaxota.study.descriptions import describe, versions
+from jaxota.study.grids import Axis, Grid
+from jaxota.study.job import StudyJob
+from jaxota.study.spaces import Space, Variable
+from jaxota.study.study import Study
+from jaxota.study.work import Pieces
 from jaxota.tasks.images.known import Images
 
 SNR_DB = 10.0

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import optax
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg, wise
-from jaxota.channel import Channel
-from jaxota.compress import Centred
 from jaxota.errors import InputError
-from jaxota.precode import MeanPower, Online
-from jaxota.studies.grids import Grid, grid
-from jaxota.studies.job import StudyJob
-from jaxota.studies.study import Study
+from jaxota.stages.channel import Channel
+from jaxota.stages.compress import Centred
+from jaxota.stages.precode import MeanPower, Online
+from jaxota.study.grids import Grid, grid
+from jaxota.study.job import StudyJob
+from jaxota.study.study import Study
 from jaxota.tasks import synthetic_regression
 
 DESIGN = range(1000)  # the draws on which choices may be made; those of a test lie beyond

@@ -7,14 +7,15 @@ import jax
 import matplotlib
 import numpy as np
 
-from jaxota import _style, _validate, stats
+from jaxota import _style, stats
+from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
-from jaxota.channel import Channel
-from jaxota.experiments.report import attributes
-from jaxota.precode import Online
-from jaxota.studies.grids import grid
-from jaxota.studies.job import StudyJob
-from jaxota.studies.study import Study
+from jaxota.cli.report import attributes
+from jaxota.stages.channel import Channel
+from jaxota.stages.precode import Online
+from jaxota.study.grids import grid
+from jaxota.study.job import StudyJob
+from jaxota.study.study import Study
 from jaxota.tasks.images.known import Images
 from jaxota.tasks.partitions import iid, label_skew
 

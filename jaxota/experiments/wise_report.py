@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxota.cli.report import attributes
 from jaxota.experiments import wise
-from jaxota.experiments.report import attributes
 from jaxota.experiments.wise import REGIME, Map
 
 MARGIN = 1.05  # a ratio up to which WISE counts as no worse

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Absent
 from jaxota.errors import InputError
-from jaxota.types import Absent
 
 
 class Columns(NamedTuple):

@@ -10,7 +10,7 @@ import flax.errors
 import flax.linen as nn
 import jax
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks
 

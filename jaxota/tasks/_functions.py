@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Absent, Vector
 from jaxota.errors import InputError
 from jaxota.history import check_scores
 from jaxota.tasks import _blocks
 from jaxota.tasks._columns import Columns
-from jaxota.types import Absent, Vector
 
 _REAL = (jnp.floating, jnp.integer, jnp.bool_)
 

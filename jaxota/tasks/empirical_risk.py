@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _parts, _random
-from jaxota._canonical import canonical
+from jaxota._core import fields as _parts
+from jaxota._core import prng as _random
+from jaxota._core.canonical import canonical
+from jaxota._core.part import Absent, Numbers, Scalar, Traced, Vector, given, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _functions
 from jaxota.tasks._columns import Columns, of_any, of_users
-from jaxota.types import Absent, Numbers, Scalar, Traced, Vector, given, part, static, traced
 
 
 @part

@@ -12,12 +12,12 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _validate
-from jaxota._canonical import canonical
+from jaxota._core import inputs as _validate
+from jaxota._core.canonical import canonical
+from jaxota._core.part import Numbers, Scalar
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _flax_modules
 from jaxota.tasks.empirical_risk import Empirical, empirical
-from jaxota.types import Numbers, Scalar
 
 
 @dataclasses.dataclass(frozen=True)

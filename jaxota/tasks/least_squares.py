@@ -10,9 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen, _memory, _parts, _random, _validate
+from jaxota._core import eigen as _eigen
+from jaxota._core import fields as _parts
+from jaxota._core import inputs as _validate
+from jaxota._core import memory as _memory
+from jaxota._core import prng as _random
+from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
-from jaxota.types import Numbers, Scalar, Traced, Vector, part, static, traced
 
 
 @part

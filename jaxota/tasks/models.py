@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
 
 

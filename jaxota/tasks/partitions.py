@@ -13,7 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxota import _memory, _validate
+from jaxota._core import inputs as _validate
+from jaxota._core import memory as _memory
 from jaxota.errors import InputError
 
 Labels = Int[np.ndarray, "sample"]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from jaxtyping import Array, Bool, Float
 
-from jaxota.types import part
+from jaxota._core.part import part
 
 Values: TypeAlias = Float[Array, "*R"]  # one for each number of rounds that is asked about
 Flags: TypeAlias = Bool[Array, "*R"]

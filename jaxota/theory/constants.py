@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxota._core.part import Absent, Scalar, Traced, given, part, traced
 from jaxota.errors import InputError
-from jaxota.types import Absent, Scalar, Traced, given, part, traced
 
 
 @part

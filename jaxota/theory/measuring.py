@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments
-from jaxota._devices import Spread, compiled
+from jaxota._core import arguments as _arguments
+from jaxota._core.devices import Spread, compiled
+from jaxota._core.part import Absent, Maybe, Moments, Numbers, Plan, Scalar, given
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Channel, noise_over
 from jaxota.errors import InputError
-from jaxota.problems import Task
+from jaxota.stages.channel import Channel, noise_over
+from jaxota.tasks.problem import Task
 from jaxota.theory import noise
 from jaxota.theory.constants import Constants
 from jaxota.theory.region import Region, visit
-from jaxota.types import Absent, Maybe, Moments, Numbers, Plan, Scalar, given
 
 _TINY = np.finfo(np.float32).tiny
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxota._core.part import Maybe, Moments, Scalar, given
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Block, Channel, noise_over
+from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.theory.proposition import noise_after
-from jaxota.types import Maybe, Moments, Scalar, given
 
 _NOTHING: Any = ()  # what no precoder reads
 

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxota import _validate
+from jaxota._core import inputs as _validate
+from jaxota._core.part import Numbers, part
 from jaxota.errors import InputError
 from jaxota.theory.constants import together
-from jaxota.types import Numbers, part
 
 
 @part

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _eigen
-from jaxota._arguments import Options
-from jaxota._devices import in_chunks
+from jaxota._core import eigen as _eigen
+from jaxota._core.arguments import Options
+from jaxota._core.devices import in_chunks
+from jaxota._core.part import Absent, Info, Maybe, Plan, Scalar, State, Vector, given, part
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
-from jaxota.channel import Channel
-from jaxota.problems import Task
 from jaxota.rounds import one_trial
-from jaxota.types import Absent, Info, Maybe, Plan, Scalar, State, Vector, given, part
+from jaxota.stages.channel import Channel
+from jaxota.tasks.problem import Task
 
 
 @part

@@ -10,16 +10,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota import _arguments
-from jaxota._chunks import trials_at_once
-from jaxota._devices import compiled, on_devices, spread
+from jaxota._core import arguments as _arguments
+from jaxota._core.batching import trials_at_once
+from jaxota._core.devices import compiled, on_devices, spread
+from jaxota._core.part import Numbers, Scalar, given, part
 from jaxota.algorithms import Algorithm
-from jaxota.channel import Channel
+from jaxota.stages.channel import Channel
 from jaxota.tasks.least_squares import Regression
 from jaxota.theory import statements as theory
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import curvature, visit
-from jaxota.types import Numbers, Scalar, given, part
 
 CALIBRATION_TRIALS = 20
 

@@ -28,14 +28,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota import _inside, _memory, _parts, _validate
+from jaxota._core import fields as _parts
+from jaxota._core import inputs as _validate
+from jaxota._core import inside as _inside
+from jaxota._core import memory as _memory
+from jaxota._core.part import Numbers, Vector, given
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
 from jaxota.theory.bound import Flags, Values
 from jaxota.theory.constants import Constants as Constants
 from jaxota.theory.constants import together
-from jaxota.types import Numbers, Vector, given
 
 _SAME = 0.01  # relative difference of step sizes that count as one
 _LONGER = 2.0  # how many times as many rounds the bound may be asked for as were measured

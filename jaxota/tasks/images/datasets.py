@@ -6,7 +6,9 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxota import _memory, _validate
+from jaxota._core import inputs as _validate
+from jaxota._core import memory as _memory
+from jaxota._core.part import Numbers, Path
 from jaxota.errors import InputError
 from jaxota.tasks import partitions
 from jaxota.tasks.empirical_risk import Empirical
@@ -14,7 +16,6 @@ from jaxota.tasks.images import storage
 from jaxota.tasks.labelled import classification
 from jaxota.tasks.models import SoftmaxRegression
 from jaxota.tasks.partitions import Partition, iid
-from jaxota.types import Numbers, Path
 
 
 def mnist(

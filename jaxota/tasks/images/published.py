@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxota._validate import first_line
+from jaxota._core.inputs import first_line
 from jaxota.errors import InputError
 
 Contents = list[tuple[str, bytes]]  # files by their names

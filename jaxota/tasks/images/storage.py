@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jaxota import _cache, _files, _validate
+from jaxota._core import files as _files
+from jaxota._core import inputs as _validate
+from jaxota.cli import cache as _cache
 from jaxota.errors import InputError
 from jaxota.tasks.images import published
 

@@ -1,0 +1,173 @@
+"""At each user: fewer or coarser numbers in place of a block, and what they leave out.
+
+A compressor may tell the server scalars beforehand (`report`), over a coded link, and hears its
+answer before it encodes. What users remember is settled once it is known who was heard.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxota._core.part import Maybe, Memory, Scalar, Traced, Vector, part, traced
+from jaxota.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxota.stages.fading import Link
+    from jaxota.stages.protocols import Compressor
+
+
+@part
+class Side:
+    """Coded side information of one block: few numbers, which arrive without error.
+
+    key: of random numbers that users and server share in this round.
+    reports: [user] what users report, by names.
+    answer: what the server answers to all of them before they send.
+    """
+
+    key: Maybe[PRNGKeyArray] = ()
+    reports: dict[str, Float[Array, "user"]] = dataclasses.field(default_factory=dict)
+    answer: Any = ()
+
+    replace = dataclasses.replace
+
+
+@part
+class Uncompressed:
+    """Every coordinate as it is."""
+
+    white = True  # the noise on what is decoded is that of the channel, coordinate by coordinate
+
+    def start(self, users: int, dim: int) -> Memory:
+        """What each user remembers before round 1 [user, …]."""
+        return ()
+
+    def report(
+        self, values: Float[Array, "user d"], memory: Memory
+    ) -> dict[str, Float[Array, "user"]]:
+        """Scalars [user] for the server, before anything is sent."""
+        return {}
+
+    def encode(
+        self, values: Float[Array, "user d"], memory: Memory, side: Side
+    ) -> tuple[Float[Array, "user s"], Memory]:
+        """What goes on the air [user, s] for `values` [user, d], and what is to be remembered."""
+        return values, memory
+
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+    ) -> Vector:
+        """The average [d] from what was received [s], with noise of that deviation."""
+        return received
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+        """What users remember [user, …], `heard` or not."""
+        return after
+
+
+def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+    """A part's `remember`: `after` for users who were `heard`, `before` for the others.
+
+    self: the part, as it is one of its methods.
+    before, after: [user, …] what users remembered before the round, and of it.
+    heard: [user] 1 for users who were heard, else 0.
+    """
+
+    def chosen(new: Array, old: Array) -> Array:
+        return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
+
+    return jax.tree.map(chosen, after, before)
+
+
+@part
+class Centred:
+    """The mean of a vector's coordinates is reported, coded, and the rest is sent.
+
+    rest: how; `Clipped()`, say.
+    """
+
+    rest: "Compressor" = Uncompressed()
+
+    @property
+    def white(self) -> bool:
+        return self.rest.white
+
+    def start(self, users: int, dim: int) -> Memory:
+        return self.rest.start(users, dim)
+
+    def report(
+        self, values: Float[Array, "user d"], memory: Memory
+    ) -> dict[str, Float[Array, "user"]]:
+        mean = values.mean(1)
+        return self.rest.report(values - mean[:, None], memory) | {"mean": mean}
+
+    def encode(
+        self, values: Float[Array, "user d"], memory: Memory, side: Side
+    ) -> tuple[Float[Array, "user s"], Memory]:
+        return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
+
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+    ) -> Vector:
+        rest = self.rest.decode(received, deviation, link, side)
+        return rest + link.mean(side.reports["mean"])
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+        return self.rest.remember(before, after, heard)
+
+
+@part
+class Clipped:
+    """Vectors are cut to the level τ that the server answers; what is cut off comes later.
+
+    leak: what share of it is kept for the next round.
+
+    It goes with a server that answers a level, as `Innovations` does. Users who were not heard keep
+    what they had: their round is lost, as FedAvg's would be.
+    """
+
+    leak: Traced[Scalar] = traced(default=0.9, at_least=0.0)
+
+    white = True
+
+    def start(self, users: int, dim: int) -> Memory:
+        return jnp.zeros((users, dim), "float32")
+
+    def report(
+        self, values: Float[Array, "user d"], memory: Memory
+    ) -> dict[str, Float[Array, "user"]]:
+        return {"size": norms(values + memory)}
+
+    def encode(
+        self, values: Float[Array, "user d"], memory: Memory, side: Side
+    ) -> tuple[Float[Array, "user d"], Memory]:
+        level, size = level_of(side.answer), side.reports["size"]
+        whole = values + memory
+        sent = whole * jnp.where(size > level, level / jnp.where(size > 0, size, 1.0), 1.0)[:, None]
+        return sent, self.leak * (whole - sent)
+
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+    ) -> Vector:
+        return received
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+        return jnp.where(heard[:, None] > 0, after, before)
+
+
+def level_of(answer: Any) -> Scalar:
+    """The server's level τ in what it answered."""
+    if not isinstance(answer, dict) or "level" not in answer:
+        raise InputError(
+            "algorithm.server must answer a level to jo.Clipped and jo.Level, as jo.Innovations "
+            "does"
+        )
+    return answer["level"]
+
+
+def norms(values: Float[Array, "user d"]) -> Float[Array, "user"]:
+    """‖·‖ of each user's vector."""
+    return jnp.sqrt(jnp.sum(values**2, -1))

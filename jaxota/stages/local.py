@@ -1,0 +1,296 @@
+"""At each user: K local steps from the broadcast model, and what they change.
+
+A local rule offers `start`, what the server and the users hold before round 1; a call, which runs
+one round of all users; and `remember`, what users keep of it once it is known who was heard.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxota._core import minibatches as _minibatches
+from jaxota._core import optimizers as _optimizers
+from jaxota._core.canonical import canonical
+from jaxota._core.part import (
+    Absent,
+    Maybe,
+    Memory,
+    Scalar,
+    State,
+    Traced,
+    Vector,
+    given,
+    part,
+    static,
+    traced,
+)
+from jaxota._core.returned import Method
+from jaxota.errors import InputError
+from jaxota.stages.compress import if_heard
+from jaxota.tasks.problem import Layout, Problem, Vectors, layout
+
+if TYPE_CHECKING:
+    from jaxota._core.arguments import Setting
+
+
+@part
+class Work:
+    """What the users made of a round: what is to be sent, and apart from it where they went.
+
+    update: [user, d] what the model block carries.
+    controls: [user, d] what the control block carries, or ().
+    memory: [user, …] what users remember, if they are heard.
+    moved: [user, d] θ_i − θ̂, `()` where it is what the model block carries.
+    reports: [user] coded scalars for the server, by names.
+    """
+
+    update: Float[Array, "user d"]
+    controls: Maybe[Float[Array, "user d"]] = ()
+    memory: Memory = ()
+    moved: Float[Array, "user d"] | Absent = ()
+    reports: dict[str, Float[Array, "user"]] | Absent = ()
+
+    replace = dataclasses.replace
+
+
+@part
+class SGD:
+    """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update.
+
+    step_size: η, a number or an array to sweep over.
+    steps: K, local steps a round.
+    batch: samples that a user draws for each step; None for its whole local set.
+    optimizer: an optax transformation of u before the factor η, its memory fresh each round:
+        `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    optimizer: optax.GradientTransformation = static(default=optax.identity())
+
+    controlled = False
+    remember = if_heard
+    replace = dataclasses.replace
+
+    @property
+    def plain(self) -> bool:
+        """Whether steps are by (corrected) gradients alone, as the theorems have it."""
+        return canonical(self.optimizer) is canonical(optax.identity())
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+        return self.batch or 1
+
+    @property
+    def reach(self) -> Scalar:
+        """How far gradients of norm 1 carry the update, Kη."""
+        return self.steps * self.step_size
+
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Absent, Absent]:
+        """What the server's control is before round 1, and what users remember: nothing."""
+        return (), ()
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""]) -> Vector:
+            return _descend(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
+
+        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+
+    def check(self, path: str, setting: "Setting") -> None:
+        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
+
+
+@part
+class Proximal:
+    """SGD that is pulled back: u = g_i(θ_i) + μ(θ_i − θ̂); FedProx (Li et al., 2020).
+
+    mu: μ, a number or an array to sweep over; 0 is `SGD`.
+
+    The others are those of `SGD`; it takes no optimiser.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
+
+    controlled, plain, optimizer = False, False, optax.identity()
+    remember, replace = if_heard, dataclasses.replace
+    draws, reach, start = SGD.draws, SGD.reach, SGD.start
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""]) -> Vector:
+            zero = jnp.zeros_like(state.model)
+            return _descend(self, k_batch, problem, i, state.model, zero, self.mu)
+
+        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+
+
+@part
+class Controlled:
+    """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
+
+    control_batch: samples for the renewal of a control; None for the whole local set.
+    control_option: 1 renews c_i with g_i at the broadcast model; 2 is SCAFFOLD's cheaper
+        c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
+    warm_start: whether controls start from gradients at the initial model instead of 0.
+
+    The others, `step_size` to `optimizer`, are those of `SGD`. Users remember their c_i.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    control_batch: int | None = static(default=None, at_least=1)
+    control_option: int = static(default=1, one_of=(1, 2))
+    warm_start: bool = static(default=False, one_of=(False, True))
+    optimizer: optax.GradientTransformation = static(default=optax.identity())
+
+    controlled = True
+    remember = if_heard
+    replace = dataclasses.replace
+    plain = SGD.plain
+
+    @property
+    def reach(self) -> Scalar:
+        """How far gradients of norm 1 carry the update, Kη."""
+        return self.steps * self.step_size
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+        return max(self.batch or 1, self.control_batch or 1)
+
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[Vector, Float[Array, "user d"]]:
+        """The controls before round 1: ĉ and c_i."""
+        if not self.warm_start:
+            zeros = jnp.zeros((problem.users, problem.dim), "float32")
+            return zeros[0], zeros
+        controls = self._gradients(key, problem, model)
+        return controls.mean(0), controls
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> Work:
+        def user(i: Int[Array, ""], control: Vector) -> Vector:
+            return _descend(self, k_batch, problem, i, state.model, state.control - control)
+
+        updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
+        if self.control_option == 1:
+            controls = self._gradients(k_control, problem, state.model)
+        else:
+            drift = -updates / (self.steps * self.step_size)
+            controls = state.local - state.control[None] + drift
+        return Work(updates, controls, memory=controls)
+
+    def check(self, path: str, setting: "Setting") -> None:
+        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
+        draws_control = self.control_option == 1 or self.warm_start
+        if self.control_batch is not None and not draws_control:
+            raise InputError(
+                f"{path}.control_batch must be None with control_option=2, "
+                "which takes no gradient of its own, unless warm_start=True"
+            )
+
+    def _gradients(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> Float[Array, "user d"]:
+        """g_i(model) of every user."""
+
+        def user(i: Int[Array, ""]) -> Vector:
+            return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
+
+        return jax.vmap(user)(jnp.arange(problem.users))
+
+
+def minibatch_gradient(
+    problem: Problem,
+    model: Vector,
+    user: Any,
+    batch: int | None,
+    key: PRNGKeyArray,
+    draw: Any,
+) -> Vector:
+    """g_i(model) [d] of one user: over `batch` samples drawn with replacement, or over all it has.
+
+    problem: what the task gives for a trial.
+    model: [d] where the gradient is taken.
+    user: the number i of the user.
+    batch: how many samples, None for the whole local set.
+    key: of the round; user and step choose the samples by the number `draw` among its draws.
+    draw: the number of this draw: each user and step has its own.
+    """
+    samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
+    return slope(Vectors(problem), model, user, samples[0] if given(samples) else samples)
+
+
+def minibatches(
+    problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
+) -> Int[Array, "draw batch"] | Absent:
+    """The samples [draw, batch] of several draws of one user, for `problem.gradient`.
+
+    problem: what the task gives for a trial.
+    user: the number i of the user.
+    batch: how many samples; None for the whole local set, and then there is nothing to draw, `()`.
+    key: of the round.
+    draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
+
+    Draw a round's before its steps, and scan over them: inside the loop of the steps the drawing
+    costs several times as much.
+    """
+    if batch is None:
+        return ()
+    words = _minibatches.words(key)
+    return _minibatches.indices(words, draws, batch, problem.counts[user])
+
+
+def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
+    """A user's gradient on these samples, or on all, held as the model is."""
+    if given(samples):
+        method, found = "gradient", held.gradient(model, user, samples)
+    else:
+        method, found = "full_gradient", held.full_gradient(model, user)
+    return Method(f"task.problem(...).{method}", "Problem").alike(found, model, "a gradient")
+
+
+def _descend(
+    local: SGD | Proximal | Controlled,
+    key: PRNGKeyArray,
+    problem: Problem,
+    user: Int[Array, ""],
+    model: Vector,
+    correction: Vector,
+    pull: Scalar | Absent = (),
+) -> Vector:
+    """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
+    # Somebody's optimiser may know coordinates by their place in the vector.
+    known = canonical(local.optimizer) is canonical(optax.identity())
+    held = layout(problem) if known else Vectors(problem)
+    origin, correction = held.lay(model), held.lay(correction)
+
+    def step(carry: tuple[Any, Memory], samples: Any) -> tuple[Any, None]:
+        update, memory = carry
+        here = jax.tree.map(jnp.add, origin, update)
+        along = jax.tree.map(jnp.add, slope(held, here, user, samples), correction)
+        direction, memory = local.optimizer.update(along, memory, here)
+        moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
+        if given(pull):  # apart from the step, which stays SGD's to the bit
+            moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
+        return (moved, memory), None
+
+    draws = user * local.steps + jnp.arange(local.steps)
+    samples = minibatches(problem, user, local.batch, key, draws)
+    carry = jax.tree.map(jnp.zeros_like, origin), local.optimizer.init(origin)
+    return held.flat(jax.lax.scan(step, carry, samples, local.steps)[0][0])

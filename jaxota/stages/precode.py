@@ -1,0 +1,89 @@
+"""At each user: the gain that scales a block to the power budget.
+
+Every precoder answers with the *full-power energy* P/α: the ‖Δ‖² that spends the whole budget, one
+for all users or one for each. Neither α nor P is formed, since α spans more orders of magnitude
+than float32 can square. `needs` names what it reads of the plan.
+"""
+
+import jax.numpy as jnp
+
+from jaxota._core.part import Absent, Scalar, Traced, given, part, traced
+from jaxota.stages.channel import Block
+from jaxota.stages.compress import level_of
+
+
+@part
+class Offline:
+    """α^r = P / max_i E‖Δ_i^r‖², the expectation from the plan; eq. precoder."""
+
+    needs = ("energy",)
+
+    def energy(self, block: Block) -> Scalar:
+        return block.moments.energy
+
+
+@part
+class Online:
+    """α^r = P / max_i ‖Δ_i^r‖², the realised maximum: the budget holds exactly, always."""
+
+    needs = ()
+    reports = 1  # ‖Δ_i‖²
+
+    def energy(self, block: Block) -> Scalar:
+        return jnp.max(block.energies)
+
+
+@part
+class MeanPower:
+    """α^r = P / mean_i ‖Δ_i^r‖²: users spend P on average, and some of them more."""
+
+    needs = ()
+    reports = 1  # ‖Δ_i‖²
+
+    def energy(self, block: Block) -> Scalar:
+        return jnp.mean(block.energies)
+
+
+@part
+class Constant:
+    """x_i = gain·Δ_i in all rounds.
+
+    gain: √α; without one, the largest that meets the plan's budget.
+    """
+
+    gain: Traced[Scalar | Absent] = traced(default=(), above=0.0)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return () if given(self.gain) else ("energy",)
+
+    def energy(self, block: Block) -> Scalar:
+        if not given(self.gain):
+            return block.moments.peak
+        # Roots first: gain² may be too small or too large.
+        return (jnp.sqrt(block.power) / self.gain) ** 2
+
+
+@part
+class Bounded:
+    """α = P/(KηM)² and β = P/M².
+
+    bound: M, a known bound on gradient norms.
+    """
+
+    bound: Traced[Scalar] = traced(above=0.0)
+
+    needs = ()
+
+    def energy(self, block: Block) -> Scalar:
+        return (block.reach * self.bound) ** 2
+
+
+@part
+class Level:
+    """√P/τ: a vector as long as the server's level τ spends the whole budget."""
+
+    needs = ()
+
+    def energy(self, block: Block) -> Scalar:
+        return level_of(block.side.answer) ** 2

@@ -1,0 +1,91 @@
+"""At the server: from the estimate of the average to the next model.
+
+A server's rule may remember, may answer the users' coded reports before they send, and may keep
+an output apart from the model it broadcasts: `output` is what is scored and handed out.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import optax
+from jaxtyping import Array, Float
+
+from jaxota._core import optimizers as _optimizers
+from jaxota._core.part import Absent, Memory, Scalar, State, Vector, part, static
+from jaxota.stages.compress import Side
+from jaxota.stages.fading import Link
+
+if TYPE_CHECKING:
+    from jaxota._core.arguments import Setting
+    from jaxota.stages.protocols import Server
+
+
+@part
+class Aggregate:
+    """What the server holds of one block after a round.
+
+    estimate: [d] of the average of what was meant to be sent, its origin included.
+    deviation: [] √ν of the noise on the average.
+    link: the block's path from the users.
+    side: coded side information.
+    """
+
+    estimate: Vector
+    deviation: Scalar
+    link: Link
+    side: Side
+
+    replace = dataclasses.replace
+
+
+@part
+class Adopt:
+    """The estimate is the next model."""
+
+    def start(self, model: Vector) -> Absent:
+        """What the server remembers before round 1."""
+        return ()
+
+    def answer(
+        self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
+    ) -> Any:
+        """What it tells the users who made these `reports` [user] before they send; `noise` is
+        sw2/P."""
+        return ()
+
+    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
+        """The model of the next round, and what the server remembers."""
+        return seen.estimate, state.server
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
+        """The model that is scored."""
+        return model
+
+
+@part
+class Optimizer:
+    """An optax transformation makes the step from the pseudo-gradient −(estimate − model).
+
+    optimizer: the transformation, downhill as `optax.adam(0.1)` is: Reddi et al. 2021;
+        `optax.sgd(1.0)` is `Adopt`, to rounding.
+    """
+
+    optimizer: optax.GradientTransformation = static()
+
+    answer, output = Adopt.answer, Adopt.output
+
+    def start(self, model: Vector) -> Memory:
+        return self.optimizer.init(model)
+
+    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
+        slope = state.model - seen.estimate
+        step, memory = self.optimizer.update(slope, state.server, state.model)
+        return optax.apply_updates(state.model, step), memory
+
+    def check(self, path: str, setting: "Setting") -> None:
+        _optimizers.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
+
+
+def as_server(server: "Server | optax.GradientTransformation") -> "Server":
+    """A server's rule from itself or from an optax transformation."""
+    return Optimizer(server) if isinstance(server, optax.GradientTransformation) else server

@@ -1,0 +1,189 @@
+"""What is swept: axes, each of one field or of several in step, and their product."""
+
+import dataclasses
+import itertools
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxota._core import inputs as _validate
+from jaxota.errors import InputError
+
+_NO_LISTS = str, bytes, set, frozenset, type  # the order of a set is nobody's choice
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any] | np.ndarray | jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A dimension of settings.
+
+    name: of the dimension: the field's, or "setting" where several fields go in step.
+    fields: by the name of each field its values.
+    labels: what each value is called.
+    """
+
+    name: str
+    fields: dict[str, tuple[Any, ...]]
+    labels: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def coordinates(self) -> dict[str, tuple[Any, ...]]:
+        """What labels it: its own labels, and the values of fields in step where they are plain."""
+        if tuple(self.fields) == (self.name,):
+            return {self.name: self.labels}
+        plain = {k: v for k, v in self.fields.items() if all(map(_is_plain, v))}
+        return {self.name: self.labels, **plain}
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The product of axes.
+
+    axes: in the order of the dimensions of what comes out.
+    """
+
+    axes: tuple[Axis, ...] = ()
+
+    def __mul__(self, other: "Grid") -> "Grid":
+        _refuse_twice([axis.name for axis in (*self.axes, *other.axes)])
+        return Grid((*self.axes, *other.axes))
+
+    def followed(self, labels: dict[str, list[Any]]) -> "Grid":
+        """The same with the values of each axis in the order of these labels, others behind.
+
+        InputError where a label is not there any more.
+        """
+        return Grid(tuple(_followed(axis, labels[axis.name]) for axis in self.axes))
+
+
+def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
+    """The product of what is swept, for `sweep` and `Study`.
+
+    in_step: of several fields, as a dict, their values in step: one axis, called "setting".
+    fields: by the name of a field its values, one axis each. A name is that of a field of
+        algorithm, channel or task, such as `snr_db`, or, where that is not enough, its path, such
+        as `**{"channel.power": [1, 2]}`. Values are numbers, whole parts, or a dict of them by
+        their labels. Numbers that count (`users`, `steps`) are swept like those that multiply.
+    """
+    several = [_in_step(group, number) for number, group in enumerate(in_step)]
+    axes = [*several, *(_axis(name, values) for name, values in fields.items())]
+    _refuse_twice([axis.name for axis in axes])
+    return Grid(tuple(axes))
+
+
+def _axis(name: str, values: Values) -> Axis:
+    each, labels = _values(name, values)
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise InputError(f"{name} must not hold a value twice, got {twice!r} again")
+    return Axis(name, {name: each}, labels)
+
+
+def _in_step(group: Mapping[str, Values], number: int) -> Axis:
+    if not isinstance(group, Mapping) or not group:
+        raise InputError(
+            f"fields in step must be a dict of values by their names, got {_validate.shown(group)}"
+        )
+    fields = {name: _values(name, values)[0] for name, values in group.items()}
+    lengths = {name: len(values) for name, values in fields.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"fields in step must be of one length, got {lengths}")
+    name = "setting" if number == 0 else f"setting_{number + 1}"
+    return Axis(name, fields, tuple(range(next(iter(lengths.values())))))
+
+
+def _values(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The values of an axis, and their labels."""
+    if isinstance(values, Mapping):
+        each, labels = tuple(values.values()), tuple(map(str, values))
+    elif not hasattr(values, "__len__") or isinstance(values, _NO_LISTS) or _is_one(values):
+        raise InputError(
+            f"{name} must be a list of values to sweep over, got {_validate.shown(values)}"
+        )
+    else:
+        each = tuple(values)
+        labels = tuple(_label(value, number) for number, value in enumerate(each))
+    if not each:
+        raise InputError(f"{name} must hold at least one value, got none")
+    return each, labels
+
+
+def _is_one(values: Any) -> bool:
+    """Whether it is an array without axes, or a lone part."""
+    return getattr(values, "ndim", 1) == 0 or dataclasses.is_dataclass(values)
+
+
+def _label(value: Any, number: int) -> Any:
+    """What a value is called: a number by itself, a part by how it is written."""
+    if isinstance(value, bool | str) or value is None:
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if _is_scalar(value):
+        # As short as it was meant: 0.1 and float32's 0.1 are one label.
+        with np.errstate(over="ignore"):
+            return float(np.format_float_positional(np.float32(value))) + 0.0
+    if dataclasses.is_dataclass(value):
+        return shown(value)
+    return number  # of an array, or of a random key
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) or _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is one real number."""
+    if isinstance(value, numbers.Real):
+        return True
+    kinds = jnp.floating, jnp.integer
+    real = hasattr(value, "dtype") and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+    return real and value.ndim == 0
+
+
+def shown(part: Any) -> str:
+    """A part as one writes it: its class and what differs from the default."""
+    words = []
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if dataclasses.is_dataclass(value) and type(value) is not type(field.default):
+            words.append(shown(value))
+        elif dataclasses.is_dataclass(value):
+            inside = shown(value)
+            words += [inside] if not inside.endswith("()") else []
+        elif np.size(value) == 1 and value != field.default:
+            number = value if isinstance(value, str | bool | int) else f"{float(value):g}"
+            words.append(f"{field.name}={number}")
+    if len(words) == 1 and "=" not in words[0].split("(")[0]:
+        return words[0]  # of a part that only holds another: that
+    return f"{type(part).__name__}({', '.join(words)})"
+
+
+def _followed(axis: Axis, labels: list[Any]) -> Axis:
+    for label in labels:
+        if label not in axis.labels:
+            raise InputError(f"{axis.name} holds {label!r} in the store, and not here")
+    order = sorted(
+        range(len(axis)),
+        key=lambda i: labels.index(axis.labels[i]) if axis.labels[i] in labels else len(labels) + i,
+    )
+    fields = {name: tuple(values[i] for i in order) for name, values in axis.fields.items()}
+    return Axis(axis.name, fields, tuple(axis.labels[i] for i in order))
+
+
+def _refuse_twice(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{name} must be swept once, got it twice")
+
+
+def points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """All indices of a product, the last one fastest."""
+    return list(itertools.product(*map(range, sizes)))
