@@ -196,7 +196,7 @@ def test_importing_changes_nothing_for_others():
                     signal.getsignal(signal.SIGINT), list(sys.path), list(warnings.filters))
         before = world()
         import jaxota as jo
-        import jaxota.cli, jaxota.experiments.runner, jaxota.experiments.specs
+        import jaxota.cli.commands, jaxota.cli.runner, jaxota.cli.specs
         for name in dir(jo):
             getattr(jo, name)
         after = world()
