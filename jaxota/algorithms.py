@@ -4,7 +4,7 @@ import dataclasses
 
 import optax
 
-from jaxota._core.part import Absent, Moments, Numbers, Plan, given, part
+from jaxota._core.part import Moments, Numbers, Plan, part
 from jaxota.stages.channel import Air, Wired
 from jaxota.stages.compress import Centred, Clipped, Uncompressed
 from jaxota.stages.estimate import MMSE, Identity
@@ -44,9 +44,9 @@ class Algorithm:
         """What it reads of a plan."""
         return (*self.precode.needs, *self.estimate.needs)
 
-    def moments(self, plan: Plan | Absent) -> tuple[Moments, ...]:
+    def moments(self, plan: Plan | None) -> tuple[Moments, ...]:
         """What it uses of the plan, block by block, to be scanned over rounds."""
-        return plan.moments(self.local.controlled) if self.needs and given(plan) else ()
+        return plan.moments(self.local.controlled) if self.needs and plan is not None else ()
 
 
 def fedavg(

@@ -14,7 +14,7 @@ from jaxota._core import inside as _inside
 from jaxota._core import prng as _random
 from jaxota._core import stage_checks as _watched
 from jaxota._core.devices import compiled, everywhere, gathered, together, unspread
-from jaxota._core.part import Absent, Info, Numbers, Plan, State, given
+from jaxota._core.part import Info, Numbers, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import Ideal, Wired
@@ -58,19 +58,19 @@ def remembered(
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
-    plan: Plan | Absent,
-) -> Plan | Absent:
+    plan: Plan | None,
+) -> Plan | None:
     """`plan` where there is one or none is needed, else one that is measured, or was before.
 
     A plan knows no channel, and algorithms of one local rule, compressor and server share it. In
     somebody's own program it is left to be measured there.
     """
     # In somebody's program, whatever is made is traced.
-    if given(plan) or not algorithm.needs or unspread(key, algorithm, task, jnp.arange(1)):
+    if plan is not None or not algorithm.needs or unspread(key, algorithm, task, jnp.arange(1)):
         return plan
     rule = noise_free(algorithm)
     options = _arguments.of_calibration(options, rule, task)
-    arguments = {"key": key, "algorithm": rule, "task": task, "initial": ()}
+    arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
     leaves, structure = jax.tree.flatten(arguments)
     values = hashlib.blake2b()
     for leaf in leaves:
@@ -91,7 +91,7 @@ def measure(
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
-    initial: Float[Array, "trial d"] | Absent,
+    initial: Float[Array, "trial d"] | None,
 ) -> Plan:
     """To be compiled: the plan from all calibration trials."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
@@ -104,7 +104,7 @@ def observe(
     trials: Int[Array, "trial"],
     algorithm: Algorithm,
     task: Task,
-    initial: Float[Array, "trial d"] | Absent,
+    initial: Float[Array, "trial d"] | None,
 ) -> tuple[tuple[Array, ...], ...]:
     """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
 
@@ -117,13 +117,13 @@ def observe(
     def reveal(
         r: Int[Array, ""], before: State, info: Info, after: State
     ) -> tuple[tuple[Array, ...], ...]:
-        held = before.model[None] + info.moved, info.controls
+        held: tuple[Any, ...] = before.model[None] + info.moved, info.controls
         return tuple(
             _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
         )
 
     def trial(t: Int[Array, ""]) -> Any:
-        start = initial[t % len(initial)] if given(initial) else initial
+        start = initial[t % len(initial)] if initial is not None else initial
         problem = _watched.head(task, t)
         _, seen = one_trial(
             key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal

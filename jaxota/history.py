@@ -13,16 +13,16 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxota._core import files as _files
 from jaxota._core import inputs as _validate
-from jaxota._core.part import Maybe, Path, given, part, static
+from jaxota._core.part import Path, part, static
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
     import xarray
 
 Scores: TypeAlias = Float[Array | np.ndarray, "*setting trial evaluation"]
-ByRound: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial round"]]
-ByUser: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial round user"]]
-Models: TypeAlias = Maybe[Float[Array | np.ndarray, "*setting trial d"]]
+ByRound: TypeAlias = Float[Array | np.ndarray, "*setting trial round"] | None
+ByUser: TypeAlias = Float[Array | np.ndarray, "*setting trial round user"] | None
+Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
 # Every result but the scores, which are [trial, evaluation], and its dimensions.
 DIMENSIONS: dict[str, tuple[str, ...]] = {
@@ -63,7 +63,7 @@ def check_scores(names: Iterable[str], by: str = "task") -> None:
 
 @part
 class History:
-    """What a simulation yields. Row r is the state after round r; `()` is what has no meaning.
+    """What a simulation yields. Row r is the state after round r; `None` is what has no meaning.
 
     scores: [trial, evaluation] of each name, after rounds every, 2·every, …
     power, control_power: [trial, round] max_i ‖x_i‖²/P of the model and of the control block.
@@ -84,21 +84,21 @@ class History:
     """
 
     scores: dict[str, Scores]
-    power: ByRound = ()
-    control_power: ByRound = ()
-    mean_power: ByRound = ()
-    mean_control_power: ByRound = ()
-    error: ByRound = ()
-    control_error: ByRound = ()
-    deviation: ByRound = ()
-    control_deviation: ByRound = ()
-    participants: ByRound = ()
-    reports: ByRound = ()
-    user_power: ByUser = ()
-    user_control_power: ByUser = ()
-    model: Models = ()
-    average: Models = ()
-    average_scores: dict[str, Maybe[Float[Array | np.ndarray, "*setting trial"]]] = (
+    power: ByRound = None
+    control_power: ByRound = None
+    mean_power: ByRound = None
+    mean_control_power: ByRound = None
+    error: ByRound = None
+    control_error: ByRound = None
+    deviation: ByRound = None
+    control_deviation: ByRound = None
+    participants: ByRound = None
+    reports: ByRound = None
+    user_power: ByUser = None
+    user_control_power: ByUser = None
+    model: Models = None
+    average: Models = None
+    average_scores: dict[str, Float[Array | np.ndarray, "*setting trial"] | None] = (
         dataclasses.field(default_factory=dict)
     )
     settings: dict[str, Shaped[Array | np.ndarray, "setting *shape"]] = dataclasses.field(
@@ -110,24 +110,24 @@ class History:
     replace = dataclasses.replace
 
     @property
-    def loss(self) -> Maybe[Scores]:
+    def loss(self) -> Scores | None:
         """F(θ̂)."""
-        return self.scores.get("loss", ())
+        return self.scores.get("loss")
 
     @property
-    def gap(self) -> Maybe[Scores]:
+    def gap(self) -> Scores | None:
         """F(θ̂) − F(θ*), where the task knows its optimum."""
-        return self.scores.get("gap", ())
+        return self.scores.get("gap")
 
     @property
-    def accuracy(self) -> Maybe[Scores]:
+    def accuracy(self) -> Scores | None:
         """The share of test samples that are labelled right."""
-        return self.scores.get("accuracy", ())
+        return self.scores.get("accuracy")
 
     @property
     def diverged(self) -> Bool[np.ndarray, "*setting trial"]:
         """Whether a trial left the finite numbers, in any score or in its last model."""
-        held = [x for x in (*self.scores.values(), self.model) if given(x)]
+        held = [x for x in (*self.scores.values(), self.model) if x is not None]
         return ~np.all([np.isfinite(x).all(-1) for x in held], 0)
 
     def to_xarray(self) -> "xarray.Dataset":
@@ -145,7 +145,7 @@ class History:
             {
                 k: (lead + dimensions, _unfolded(held[k], shape))
                 for k, dimensions in results.items()
-                if given(held[k])
+                if held[k] is not None
             }
         )
         sizes = dataset.sizes
@@ -221,7 +221,7 @@ class History:
                 settings={name: _setting(dataset[name], grid) for name in names["settings"]},
                 grid=grid,
                 every=int(dataset.attrs["every"]),
-                **{name: values(name) if name in dataset else () for name in DIMENSIONS},
+                **{name: values(name) if name in dataset else None for name in DIMENSIONS},
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             raise InputError(

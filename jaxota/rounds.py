@@ -9,18 +9,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota._core import prng as _random
 from jaxota._core import stage_checks as _watched
-from jaxota._core.part import (
-    Absent,
-    Info,
-    Ledger,
-    Maybe,
-    Memory,
-    Moments,
-    Scalar,
-    State,
-    Vector,
-    given,
-)
+from jaxota._core.part import Info, Ledger, Memory, Moments, Scalar, State, Vector
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Block, noise_over, superpose
 from jaxota.stages.compress import Side
@@ -42,7 +31,7 @@ def one_round(
     """One communication round of one trial: `state` → the next one, and what was seen.
 
     `keys` serve the minibatches, the controls' minibatches, the noise of both blocks, and the
-    links; `moments` is the plan's row for this round, one for each block, or `()`.
+    links; `moments` is the plan's row for this round, one for each block, or `None`.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
     local, air = algorithm.local, algorithm.medium(channel)
@@ -59,7 +48,7 @@ def one_round(
     )
     link, step = links[0], algorithm.server(seen[0], state)
     model, server = _if_anyone(link, step, (state.model, state.server))
-    control = _if_anyone(link, seen[1].estimate, state.control) if local.controlled else ()
+    control = _if_anyone(link, seen[1].estimate, state.control) if local.controlled else None
     remembered = local.remember(state.local, work.memory, link.heard)
     output = algorithm.server.output(model, server)
     average, weight = _accumulate(state, output, problem.strong_convexity * local.reach)
@@ -71,7 +60,7 @@ def _blocks(
     algorithm: Algorithm, air: Carrier, work: Work, moments: tuple[Moments, ...], state: State
 ) -> list[Block]:
     """What the local rule sends: the model block and, if it has controls, the control block."""
-    rows: tuple[Maybe[Moments], ...] = moments or (_watched.Unplanned(), _watched.Unplanned())
+    rows: tuple[Any, ...] = moments or (_watched.Unplanned(), _watched.Unplanned())
     local = algorithm.local
     model = Block(
         values=work.update,
@@ -80,9 +69,10 @@ def _blocks(
         power=air.power,
         reach=local.reach,
         moments=rows[0],
-        side=Side(reports=dict(work.reports)),
+        energies=_energies(work.update),
+        side=Side(reports=dict(work.reports or {})),
     )
-    if not local.controlled:
+    if work.controls is None:
         return [model]
     control = Block(
         values=work.controls,
@@ -91,13 +81,19 @@ def _blocks(
         power=air.control_budget,
         reach=jnp.float32(1.0),
         moments=rows[1],
+        energies=_energies(work.controls),
     )
     return [model, control]
 
 
+def _energies(values: Float[Array, "user s"]) -> Float[Array, "user"]:
+    """‖·‖² of each user's vector."""
+    return jnp.sum(values**2, -1)
+
+
 def _moved(work: Work) -> Float[Array, "user d"]:
     """θ_i − θ̂."""
-    return work.moved if given(work.moved) else work.update
+    return work.moved if work.moved is not None else work.update
 
 
 def _aggregate(
@@ -120,7 +116,7 @@ def _aggregate(
     noise = noise_over(block.power, air, problem.dim)
     side = _exchange(k_shared, algorithm, noise, block, link, compressed, state.server)
     values, kept = compress.encode(block.values, compressed, side)
-    sent = block.replace(values=values, energies=jnp.sum(values**2, -1), side=side)
+    sent = block.replace(values=values, energies=_energies(values), side=side)
     energy = algorithm.precode.energy(sent)
     received, deviation, power = superpose(k_noise, sent, energy, noise, link, air.noise)
     received = compress.decode(received, deviation, link, side)
@@ -135,10 +131,10 @@ def _aggregate(
     )
 
 
-def _reports(algorithm: Algorithm, side: Side, noise: Scalar | Absent) -> Scalar:
+def _reports(algorithm: Algorithm, side: Side, noise: Scalar | None) -> Scalar:
     """How many coded scalars each user reported: what a precoder and an estimator must hear, too,
     but where nothing is on the air."""
-    over_the_air = (algorithm.precode, algorithm.estimate) if given(noise) else ()
+    over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
     asked = sum(getattr(each, "reports", 0) for each in over_the_air)
     return jnp.float32(len(side.reports) + asked)
 
@@ -146,7 +142,7 @@ def _reports(algorithm: Algorithm, side: Side, noise: Scalar | Absent) -> Scalar
 def _exchange(
     key: PRNGKeyArray,
     algorithm: Algorithm,
-    noise: Scalar | Absent,
+    noise: Scalar | None,
     block: Block,
     link: Link,
     compressed: Memory,
@@ -154,7 +150,7 @@ def _exchange(
 ) -> Side:
     """Before anything is sent: the users' coded reports, and the server's answer to them."""
     reports = block.side.reports | algorithm.compress.report(block.values, compressed)
-    known = noise if given(noise) else jnp.float32(0.0)
+    known = noise if noise is not None else jnp.float32(0.0)
     answer = algorithm.server.answer(server, reports, known, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
     return Side(_random.fold_in(key, 1), reports, answer)
@@ -173,13 +169,13 @@ def one_trial(
     channel: Carrier,
     problem: Problem,
     moments: tuple[tuple[Moments, ...], ...],
-    model: Vector | Absent,
+    model: Vector | None,
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
 ) -> tuple[tuple[State, ...], tuple[Any, ...]]:
     """All rounds of one trial, for several algorithms side by side on the same random numbers.
 
-    `moments` holds each algorithm's rows of its plan; `model` is where all start, or `()` to
+    `moments` holds each algorithm's rows of its plan; `model` is where all start, or `None` to
     draw it from the task. Returns each algorithm's last state, and `reveal(r, before, info, after)`
     of each of its rounds.
     """
@@ -187,7 +183,7 @@ def one_trial(
     channel = _watched.channel(channel, problem)
     keys = _random.split(_random.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
-    first = model if given(model) else _watched.first(problem, k_init)
+    first = model if model is not None else _watched.first(problem, k_init)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs

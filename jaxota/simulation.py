@@ -12,7 +12,7 @@ from jaxota._core import arguments as _arguments
 from jaxota._core import inside as _inside
 from jaxota._core import stage_checks as _watched
 from jaxota._core.devices import compiled, in_chunks, on_devices
-from jaxota._core.part import Absent, Info, Numbers, Plan, State, given
+from jaxota._core.part import Info, Numbers, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
 from jaxota.history import History, check_scores
@@ -75,12 +75,12 @@ def run(
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
-    plan: Plan | Absent,
-    initial: Float[Array, "trial d"] | Absent,
+    plan: Plan | None,
+    initial: Float[Array, "trial d"] | None,
 ) -> History:
     """To be compiled: one algorithm in the trials of these numbers [trial]."""
-    if algorithm.needs and not given(plan):
-        plan = measure(options, key, algorithm, task, initial=())
+    if algorithm.needs and plan is None:
+        plan = measure(options, key, algorithm, task, initial=None)
     return run_all(options, key, trials, (algorithm,), channel, task, (plan,), initial)[0]
 
 
@@ -91,8 +91,8 @@ def run_all(
     algorithms: Sequence[Algorithm],
     channel: Channel,
     task: Task,
-    plans: Sequence[Plan | Absent],
-    initial: Float[Array, "trial d"] | Absent,
+    plans: Sequence[Plan | None],
+    initial: Float[Array, "trial d"] | None,
 ) -> tuple[History, ...]:
     """To be compiled: several algorithms side by side, each with its plan."""
     every = options.every
@@ -110,7 +110,7 @@ def run_all(
             scores = jax.lax.cond(r % every == 0, score, lambda _: none, info.output)
             return scores, _seen(info, options.user_power)
 
-        start = initial[t] if given(initial) else initial
+        start = initial[t] if initial is not None else initial
         run = key, t, algorithms, channel, problem, moments, start, options.rounds
         states, seen = one_trial(*run, reveal)
         last = tuple(

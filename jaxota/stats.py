@@ -92,7 +92,7 @@ def scores(
         raise InputError(
             f"{whose} must be a jo.History of simulate, got {_validate.shown(history)}"
         )
-    values = history.scores.get(metric) if isinstance(metric, str) else ()
+    values = history.scores.get(metric) if isinstance(metric, str) else None
     if values is None and DIMENSIONS.get(metric) == ("trial", "round"):
         values = getattr(history, metric)
     if values is None or np.ndim(values) != 2:

@@ -214,7 +214,7 @@ def test_a_plan_that_is_not_needed_is_ignored(task):
     """An algorithm without controls takes a controlled plan; one without calibration any."""
     key = jax.random.key(0)
     plan = jo.calibrate(key, jo.cobaaf(**LOCAL), task, 2, 3)
-    plain = plan.replace(control_energy=(), control_mean=(), control_var=())
+    plain = plan.replace(control_energy=None, control_mean=None, control_var=None)
     run = functools.partial(jo.simulate, key, jo.baaf(**LOCAL), jo.Channel(), task, 2, 2)
     runs = [run(plan=p) for p in (plan, plain)]
     np.testing.assert_array_equal(runs[0].model, runs[1].model)

@@ -31,7 +31,7 @@ TRIALS = 6
 
 def _constants(shape):
     ones = np.ones(shape, np.float32)
-    numbers = {f.name: 1.0 for f in dataclasses.fields(theory.Constants) if f.default != ()}
+    numbers = {f.name: 1.0 for f in dataclasses.fields(theory.Constants) if f.default is not None}
     numbers |= {"smoothness": 1.5, "initial_distance": 50.0, "users": 8.0, "steps": 4.0}
     return theory.Constants(**{k: v * ones for k, v in numbers.items()})
 
@@ -129,9 +129,9 @@ def test_figure_shows_bounds_conditions_and_shares(result, tmp_path):
 
 
 def test_conditions_in_words(result):
-    bound = theory.theorem_1(_constants(()), 1.0)
-    loud = theory.theorem_1(_constants(()).replace(gradient_variance=1e9), 1e4)
-    far = theory.theorem_1(_constants(()).replace(step_size=0.01, rounds=10.0), 1e4)
+    bound = theory.theorem_1(_constants(None), 1.0)
+    loud = theory.theorem_1(_constants(None).replace(gradient_variance=1e9), 1e4)
+    far = theory.theorem_1(_constants(None).replace(step_size=0.01, rounds=10.0), 1e4)
     for found, words in (
         (bound, "not met: R ≥"),
         (loud, "not met: step size, logarithm 0"),
@@ -376,7 +376,7 @@ def _regions(options, key, trials, algorithm, channel, task):
     """Constants, and max_r max_i E‖Δ_i‖², of each data draw and channel [draw, setting]."""
 
     def one(task, channel):
-        run = key, trials, algorithm, channel, task, (), ()
+        run = key, trials, algorithm, channel, task, None, None
         region, plan = visit(options, task.features.shape[1], *run)
         constants = summarise(region, plan, algorithm, channel, task, jnp.float32(options.rounds))
         return constants, region.energy.mean(0).max()
@@ -391,7 +391,7 @@ def test_rates_are_measured_within_the_conditions(swept, number):
     """On the very draws and trials of the default seed: step size, R, logarithm, M, E‖Δ_i‖²."""
     seed, trials, users, algorithms, snr_db, heard, rounds = swept[number]
     task, key = well_conditioned(seed, rates.DRAWS, users=users), jax.random.key(seed)
-    many = jnp.asarray(heard) if heard else ()
+    many = jnp.asarray(heard) if heard else None
     channel = jo.Channel(jnp.float32(snr_db), jnp.ones(len(snr_db)), participants=many)
     if users != rates.USERS:  # where steps are closest to their limit, and where noise is greatest
         algorithms = {name: algorithms[name] for name in ("BAAF", "COBAAF, identity")}

@@ -17,7 +17,7 @@ def _block(values):
     """A block of `values` [user, d] with a budget of 1."""
     one = jnp.float32(1.0)
     return Block(
-        values, values, jnp.zeros(values.shape[1]), one, one, (), energies=(values**2).sum(1)
+        values, values, jnp.zeros(values.shape[1]), one, one, None, energies=(values**2).sum(1)
     )
 
 
@@ -119,7 +119,7 @@ def test_carriers_of_ones_own_need_no_ratio():
             return jnp.float32(dim / 2)
 
     assert noise_over(4.0, Plain(), 2) == 0.25 and noise_over(8.0, Plain(), 2) == 0.125
-    assert noise_over(1.0, Ideal(), 2) == ()
+    assert noise_over(1.0, Ideal(), 2) is None
     channel = jo.Channel(*map(jnp.float32, (0.0, 1e-37, 2e-37)), snr_per="symbol")
     assert noise_over(channel.power, channel, 2) == 0.5
     assert noise_over(channel.control_budget, channel, 2) == 0.25
@@ -210,4 +210,4 @@ def test_the_history_holds_the_noise_deviation(task):
         np.testing.assert_allclose(deviation, expected, rtol=1e-4)
     np.testing.assert_array_equal(history.to_xarray().deviation, history.deviation)
     free = jo.simulate(jax.random.key(0), jo.fedavg(**LOCAL), channel, task, rounds=4, trials=2)
-    assert (np.asarray(free.deviation) == 0).all() and free.control_deviation == ()
+    assert (np.asarray(free.deviation) == 0).all() and free.control_deviation is None

@@ -97,13 +97,13 @@ def _check(task, channel, names, scores):
             assert getattr(history, field).shape == (TRIALS, ROUNDS), (name, field)
         for field in ("control_power", "control_error"):
             value = getattr(history, field)
-            assert value.shape == (TRIALS, ROUNDS) if controlled else value == (), (name, field)
+            assert value.shape == (TRIALS, ROUNDS) if controlled else value is None, (name, field)
         assert {"loss", "gap", "accuracy"} - set(scores) == {
             field
             for field in ("loss", "gap", "accuracy")
             if isinstance(getattr(history, field), tuple)
         }
-        assert history.user_power == ()
+        assert history.user_power is None
         assert history.model.shape == history.average.shape == (TRIALS, task.dim)
         chex.assert_tree_all_finite(history)
         chex.assert_trees_all_equal(history, again[name])

@@ -75,7 +75,7 @@ EIGHT_DEVICES = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_cou
 # What is run on one device here, and on eight in a process of its own.
 ALL = """
 import jax, jax.numpy as jnp, numpy as np, jaxota as jo
-from jaxota import _devices, _eigen
+from jaxota._core import devices as _devices, eigen as _eigen
 
 KEY = jax.random.key(0)
 TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)
@@ -214,7 +214,7 @@ def test_importing_changes_nothing_for_others():
 def test_the_command_makes_devices_unless_jax_was_told(environment, count):
     code = """
         import jax
-        from jaxota import _devices
+        from jaxota._core import devices as _devices
         _devices.virtual(3)
         print(jax.device_count())
     """

@@ -16,7 +16,7 @@ from jaxota.stages.fading import everyone
 USERS, DIM, COUNT = 5, 7, 4000
 
 
-def _block(values, moments=(), origin=None):
+def _block(values, moments=None, origin=None):
     origin = jnp.zeros(values.shape[-1]) if origin is None else origin
     one, energies = jnp.float32(1.0), (values**2).sum(-1)
     return Block(values, origin[None] + values, origin, one, one, moments, energies=energies)
@@ -26,11 +26,11 @@ def _block(values, moments=(), origin=None):
 def _estimate(estimator, received, deviation, block, link):
     """What an estimator without memory makes of it."""
     estimate, memory = estimator(received, deviation, block, link, estimator.start(received.size))
-    assert memory == ()
+    assert memory is None
     return estimate
 
 
-def _moments(mean, var, average_mean=(), average_var=()):
+def _moments(mean, var, average_mean=None, average_var=None):
     return Moments(jnp.float32(1.0), jnp.float32(1.0), mean, var, average_mean, average_var)
 
 
@@ -73,7 +73,7 @@ def test_reported_moments_are_those_of_the_users():
     held = np.asarray(values) + 2.0
     moments = _moments(jnp.asarray(held.mean(1)), jnp.asarray(held.var(1)))
     link, deviation = everyone(USERS), jnp.float32(0.5)
-    reported = _estimate(jo.ReportedMMSE(), received, deviation, _block(values, (), origin), link)
+    reported = _estimate(jo.ReportedMMSE(), received, deviation, _block(values, None, origin), link)
     planned = _estimate(jo.MMSE(), received, deviation, _block(values, moments, origin), link)
     np.testing.assert_allclose(reported, planned, rtol=1e-5)
 
@@ -130,7 +130,7 @@ def test_james_stein_is_never_worse_than_the_identity(size):
 
 def test_james_stein_formula():
     received, deviation = jnp.array([1.0, -2.0, 2.0]), jnp.float32(np.sqrt(4.5))
-    block, link = _block(jnp.zeros((USERS, 3)), (), jnp.full(3, 10.0)), everyone(USERS)
+    block, link = _block(jnp.zeros((USERS, 3)), None, jnp.full(3, 10.0)), everyone(USERS)
     estimate = _estimate(jo.JamesStein(), received, deviation, block, link)
     np.testing.assert_allclose(estimate, 10 + 0.5 * received, rtol=1e-6)  # 1 − (3−2)·4.5/9
     flat = _estimate(jo.JamesStein(), received, jnp.float32(100.0), block, link)

@@ -77,7 +77,7 @@ class Dynamic:
     reach, remember = jo.SGD.reach, jo.if_heard
 
     def start(self, key, problem, model):
-        return (), jnp.zeros((problem.users, problem.dim))
+        return None, jnp.zeros((problem.users, problem.dim))
 
     def __call__(self, k_batch, k_control, problem, state):
         def user(i, memory):

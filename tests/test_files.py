@@ -72,7 +72,7 @@ def test_all_or_none_whatever_stands_in_the_way(tmp_path, monkeypatch):
 
 def test_drafts_of_killed_processes_are_cleared_and_those_of_living_ones_are_not(tmp_path):
     work = "-c", f"""
-from jaxota import _files
+from jaxota._core import files as _files
 from pathlib import Path
 import time
 with _files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):

@@ -48,7 +48,7 @@ def _assert_same_bits(loaded, kept):
 def test_scores_keep_their_short_names(history):
     np.testing.assert_array_equal(history.gap, history.scores["gap"])
     np.testing.assert_array_equal(history.loss, history.scores["loss"])
-    assert history.accuracy == ()
+    assert history.accuracy is None
     assert set(DIMENSIONS) == {f.name for f in dataclasses.fields(history)} - {
         "scores", "average_scores", "settings", "grid", "every"
     }  # fmt: skip
@@ -62,13 +62,13 @@ def test_files_give_back_every_bit(history, tmp_path):
     odd.save(tmp_path / "run.nc")
     loaded = jo.History.load(tmp_path / "run.nc")
     _assert_same_bits(loaded, odd)
-    assert loaded.every == 2 and loaded.settings == {} and loaded.accuracy == ()
+    assert loaded.every == 2 and loaded.settings == {} and loaded.accuracy is None
     assert loaded.user_power.shape == (3, 4, 4)
     xarray.testing.assert_identical(loaded.to_xarray(), odd.to_xarray())
     with xarray.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as file:
         assert file["top 5"].dims == ("trial", "evaluation")
         np.testing.assert_array_equal(file["evaluation"], [2, 4])
-    plain = history.replace(user_power=(), user_control_power=(), control_power=())
+    plain = history.replace(user_power=None, user_control_power=None, control_power=None)
     plain.save(tmp_path / "run.nc")  # in place of the other
     _assert_same_bits(jo.History.load(str(tmp_path / "run.nc")), plain)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]

@@ -46,7 +46,7 @@ PROBLEM = {
 WORKING = {
     "estimate": {
         "needs": (),
-        "start": lambda self, dim: (),
+        "start": lambda self, dim: None,
         "__call__": lambda self, received, deviation, block, link, memory: (received, memory),
     },
     "precode": {"needs": (), "energy": lambda self, block: jnp.max(block.energies)},
@@ -59,8 +59,8 @@ WORKING = {
         "remember": lambda self, before, after, heard: after,
     },
     "server": {
-        "start": lambda self, model: (),
-        "answer": lambda self, memory, reports, noise, link: (),
+        "start": lambda self, model: None,
+        "answer": lambda self, memory, reports, noise, link: None,
         "__call__": lambda self, seen, state: (seen.estimate, state.server),
         "output": lambda self, model, memory: model,
     },
@@ -70,17 +70,17 @@ WORKING = {
         "steps": 2,
         "draws": 2,
         "reach": 0.02,
-        "start": lambda self, key, problem, model: ((), ()),
+        "start": lambda self, key, problem, model: (None, None),
         "__call__": lambda self, key, other, problem, state: _zeros(problem.users, problem.dim),
         "remember": jo.if_heard,
     },
     "noise": {"gaussian": True, "draw": lambda self, key, shape: jnp.ones(shape)},
     "fading": {
-        "start": lambda self, key, users: (),
+        "start": lambda self, key, users: None,
         "links": lambda self, keys, amplitudes, memory, noise: (ONES, ONES, memory),
     },
     "law": {
-        "start": lambda self, key, shape: (),
+        "start": lambda self, key, shape: None,
         "draw": lambda self, key, fresh, memory: (fresh, memory),
     },
     "answer": {"__call__": lambda self, block, gains, estimates, noise: ONES},
@@ -189,9 +189,9 @@ RETURNS = {
     ("compress", "remember"): "memory as `start` does, float32[3]",
     ("server", "__call__"): "(model [d], memory)",
     ("server", "output"): "a model [d]",
-    ("local", "start"): "((), memory)",
+    ("local", "start"): "(None, memory)",
     ("local", "__call__"): "a jo.Work",
-    ("local", "remember"): "memory as `start` does, ()",
+    ("local", "remember"): "memory as `start` does, None",
     ("noise", "draw"): "draws of the shape [4]",
     ("fading", "links"): "(link, link, memory)",
     ("law", "draw"): "(gains [2, 2, 1, 3], memory)",
@@ -218,7 +218,7 @@ def test_what_is_returned(stage, name):
 def test_memory_keeps_its_shape_and_type():
     grows = _own("estimate", __call__=lambda self, x, *told: (x, jnp.zeros(5)))
     words, _ = _said("estimate", grows())
-    assert "must return memory as `start` does, (), got float32[5]" in words
+    assert "must return memory as `start` does, None, got float32[5]" in words
     counts = {"start": lambda self, model: jnp.int32(0)}
     words, _ = _said("server", _own("server", **counts, __call__=lambda self, seen, state: (
         seen.estimate, state.server + 0.5))())  # fmt: skip

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow  # many, or processes
 SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3", "--out")
 # What runs in the place of a command, to be interrupted where it hurts.
 INSTEAD = """
-from jaxota import cli, _files
+from jaxota.cli import commands as cli
+from jaxota._core import files as _files
 from pathlib import Path
 
 def interrupted(signum=signal.SIGINT):
@@ -99,7 +100,7 @@ def test_no_file_is_left_without_the_others(tmp_path):
 def test_who_insists_is_not_kept_waiting(tmp_path):
     """A disk may hang while files are placed: Ctrl-C once more."""
     code = """
-    from jaxota import _process
+    from jaxota.cli import process as _process
     with _process.placing:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)

@@ -23,7 +23,7 @@ from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
 COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}
-FIELDS = [f.name for f in dataclasses.fields(theory.Constants) if f.default != ()]
+FIELDS = [f.name for f in dataclasses.fields(theory.Constants) if f.default is not None]
 
 
 def _constants(**changes):
@@ -339,7 +339,7 @@ def _errors(users, threshold, shift):
 
     def point(noise, gain, scale):
         var = scale * shape
-        moments = Moments(1 / gain, 1 / gain, mean, var, (), ())
+        moments = Moments(1 / gain, 1 / gain, mean, var, None, None)
 
         def draw(key):
             k_users, k_noise = jax.random.split(key)
@@ -350,7 +350,7 @@ def _errors(users, threshold, shift):
             received, deviation, _ = superpose(k_noise, block, 1 / gain, noise, link)
             truth = link.mean(held)
             return [
-                jnp.mean((estimate(received, deviation, block, link, ())[0] - truth) ** 2)
+                jnp.mean((estimate(received, deviation, block, link, None)[0] - truth) ** 2)
                 for estimate in (jo.MMSE(), jo.Identity())
             ]
 

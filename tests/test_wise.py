@@ -282,10 +282,10 @@ def test_what_is_cut_off_comes_later():
 
 def test_means_are_coded_and_three_scalars_are_reported(task):
     centred, values = jo.Centred(), jnp.float32(np.random.default_rng(1).standard_normal((3, 4)))
-    reports = centred.report(values, ())
+    reports = centred.report(values, None)
     np.testing.assert_allclose(reports["mean"], values.mean(1), rtol=1e-6)
     side = jo.Side(reports=reports)
-    sent, _ = centred.encode(values, (), side)
+    sent, _ = centred.encode(values, None, side)
     np.testing.assert_allclose(sent.sum(1), 0.0, atol=1e-6)
     decoded = centred.decode(sent.mean(0), jnp.float32(0.0), everyone(3), side)
     np.testing.assert_allclose(decoded, values.mean(0), rtol=1e-5, atol=1e-6)

@@ -17,7 +17,7 @@ from jaxota._core import memory as _memory
 from jaxota._core import offered as _offered
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import Spread, gathered, spread, unspread
-from jaxota._core.part import Absent, Numbers, Plan, given
+from jaxota._core.part import Numbers, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -212,8 +212,8 @@ def _stages(parts: dict[str, Any]) -> list[tuple[str, Any, type, str]]:
     found: list[tuple[str, Any, type, str]] = []
     for path, (protocol, like) in _STAGES.items():
         holder, *names = path.split(".")
-        value = functools.reduce(lambda part, name: getattr(part, name, ()), names, parts[holder])
-        if path.count(".") < 2 or given(value):  # no fading has neither law nor answer
+        value = functools.reduce(lambda part, name: getattr(part, name, None), names, parts[holder])
+        if path.count(".") < 2 or value is not None:  # no fading has neither law nor answer
             found.append((path, value, protocol, like))
     return found
 
@@ -228,21 +228,21 @@ _PLANNED = {
 }
 
 
-def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | Absent:
-    """What the algorithm uses of `plan`, shapes checked; `()` if it uses none."""
+def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
+    """What the algorithm uses of `plan`, shapes checked; `None` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
     if plan is None or not algorithm.needs:
-        return ()
+        return None
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be a jo.Plan, got {_validate.shown(plan)}")
     if not algorithm.local.controlled:
-        plan = plan.replace(**{name: () for name in vars(plan) if "control" in name})
+        plan = plan.replace(**{name: None for name in vars(plan) if "control" in name})
     _refuse_diverged(plan)
     plan = _parts.prepared(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
-            if not given(value):
+            if value is None:
                 raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")
             shape = (rounds, users) if need in ("mean", "var") else (rounds,)
             if value.shape[-len(shape) :] != shape:
@@ -265,10 +265,10 @@ def _refuse_diverged(plan: Plan) -> None:
 
 def _initial(
     initial: Numbers | None, trials: int | None, task: Task
-) -> Float[Array, "trial d"] | Absent:
+) -> Float[Array, "trial d"] | None:
     """Models to start from, or ()."""
     if initial is None:
-        return ()
+        return None
     models = _validate.as_array("initial", initial)
     rows = len(models) if trials is None and models.ndim else trials
     if models.shape != (rows, task.dim) or not rows:

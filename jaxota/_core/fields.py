@@ -15,7 +15,6 @@ import numpy as np
 from jaxota._core import inputs as _validate
 from jaxota._core import inside as _inside
 from jaxota._core.canonical import canonical
-from jaxota._core.part import given
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,10 +35,10 @@ def prepared(part: T, name: str) -> T:
             changes[field.name] = prepared(value, path)
         elif "rank" not in field.metadata:
             _refuse_undeclared(path, field, value)
-        elif given(value):
+        elif value is not None:
             changes[field.name] = _traced(path, value, **field.metadata)
-        elif field.default != ():
-            raise InputError(f"{path} must be given, got ()")
+        elif field.default is not None:
+            raise InputError(f"{path} must be given, got None")
     return dataclasses.replace(held, **changes)
 
 
@@ -69,7 +68,7 @@ def consult(part: Any, path: str, setting: "Setting") -> None:
 
 def extra_axes(part: Any, name: str) -> dict[str, int]:
     """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
-    if not given(part):
+    if part is None:
         return {}
     extra: dict[str, int] = {}
     for field in dataclasses.fields(part):
@@ -78,7 +77,7 @@ def extra_axes(part: Any, name: str) -> dict[str, int]:
             continue
         if dataclasses.is_dataclass(value):
             extra |= extra_axes(value, path)
-        elif "rank" in field.metadata and given(value):
+        elif "rank" in field.metadata and value is not None:
             extra[path] = _axes(value) - field.metadata["rank"]
     return extra
 
@@ -147,7 +146,7 @@ def vouch(part: T, *names: str) -> T:
     at again."""
     for field in dataclasses.fields(_as_dataclass(part)):
         value, rules = getattr(part, field.name), field.metadata
-        if field.name in names and given(value):
+        if field.name in names and value is not None:
             allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
             _remember(value, tuple(allowed))
     return part

@@ -7,7 +7,7 @@ and what values it may hold, so that checks, casts and sweeps need no second lis
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, dataclass_transform
+from typing import Any, Generic, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,7 @@ from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
 
 T = TypeVar("T")
-Absent: TypeAlias = tuple[()]  # what is not there; `given` tells
-Maybe: TypeAlias = T | Any  # T, or `()` where it has no meaning, which its reader knows
-Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; `()` for none
+Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; `None` for none
 Numbers: TypeAlias = ArrayLike | Sequence[float]  # given by users: numbers, lists, NumPy, jax
 Scalar: TypeAlias = Float[Array, ""]
 Vector: TypeAlias = Float[Array, "d"]  # a model, or what has its shape
@@ -70,7 +68,7 @@ def traced(
 ) -> Any:
     """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
-    default: its value where none is given, `()` if it may be absent; checkers know it if it is
+    default: its value where none is given, `None` if it may be absent; checkers know it if it is
         named, `default=...`.
     rank: how many axes it has.
     above, at_least, below: bounds of its values.
@@ -117,14 +115,9 @@ def part(cls: type[T]) -> type[T]:
     return made
 
 
-def given(value: T | Absent) -> TypeGuard[T]:
-    """Whether a value is there: `()` is what is absent."""
-    return not (isinstance(value, tuple) and value == ())
-
-
 @part
 class State:
-    """What survives a round of one trial. What a stage does not remember is `()`.
+    """What survives a round of one trial. What a stage does not remember is `None`.
 
     model: [d] the broadcast model.
     control: [d] the estimate of the control block, broadcast too, or ().
@@ -138,7 +131,7 @@ class State:
     """
 
     model: Vector
-    control: Maybe[Vector]
+    control: Vector | None
     local: Memory
     compress: tuple[Memory, ...]
     estimate: tuple[Memory, ...]
@@ -166,7 +159,7 @@ class Info:
     """What a round reveals."""
 
     moved: Float[Array, "user d"]  # θ_i − θ̂, where users went
-    controls: Maybe[Float[Array, "user d"]]  # c_i, what the control block carries, or ()
+    controls: Float[Array, "user d"] | None  # c_i, what the control block carries, or ()
     blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
     output: Vector  # the model that is scored
     participants: Num[Array, ""]  # number of users heard
@@ -177,17 +170,17 @@ class Moments:
     """What the plan knows of one block, by round: rows for the precoder and the estimator."""
 
     energy: Float[Array, "round"]  # max_i E‖value_i‖²
-    peak: Maybe[Float[Array, "round"]]  # the largest energy of all rounds, repeated
+    peak: Float[Array, "round"] | None  # the largest energy of all rounds, repeated
     mean: Float[Array, "round user"]  # prior mean of what each user holds
     var: Float[Array, "round user"]  # prior variance
-    average_mean: Maybe[Float[Array, "round"]]  # prior mean of the average, or ()
-    average_var: Maybe[Float[Array, "round"]]
+    average_mean: Float[Array, "round"] | None  # prior mean of the average, or ()
+    average_var: Float[Array, "round"] | None
 
 
 ByRound: TypeAlias = Traced[Float[Array, "round"]]
 ByUser: TypeAlias = Traced[Float[Array, "round user"]]
-MaybeByRound: TypeAlias = Traced[Float[Array, "round"] | Absent]
-MaybeByUser: TypeAlias = Traced[Float[Array, "round user"] | Absent]
+MaybeByRound: TypeAlias = Traced[Float[Array, "round"] | None]
+MaybeByUser: TypeAlias = Traced[Float[Array, "round user"] | None]
 
 
 @part
@@ -201,19 +194,19 @@ class Plan:
     average_mean, average_var: [round] the prior of the average itself, for `PooledMMSE` alone.
     average_control_mean, average_control_var: [round] that of the average of controls.
 
-    All but the first three are `()` where absent.
+    All but the first three are `None` where absent.
     """
 
     update_energy: ByRound = traced(rank=1, at_least=0.0)
     model_mean: ByUser = traced(rank=2)
     model_var: ByUser = traced(rank=2, at_least=0.0, infinite=True)
-    control_energy: MaybeByRound = traced(default=(), rank=1, at_least=0.0)
-    control_mean: MaybeByUser = traced(default=(), rank=2)
-    control_var: MaybeByUser = traced(default=(), rank=2, at_least=0.0, infinite=True)
-    average_mean: MaybeByRound = traced(default=(), rank=1)
-    average_var: MaybeByRound = traced(default=(), rank=1, at_least=0.0, infinite=True)
-    average_control_mean: MaybeByRound = traced(default=(), rank=1)
-    average_control_var: MaybeByRound = traced(default=(), rank=1, at_least=0.0, infinite=True)
+    control_energy: MaybeByRound = traced(default=None, rank=1, at_least=0.0)
+    control_mean: MaybeByUser = traced(default=None, rank=2)
+    control_var: MaybeByUser = traced(default=None, rank=2, at_least=0.0, infinite=True)
+    average_mean: MaybeByRound = traced(default=None, rank=1)
+    average_var: MaybeByRound = traced(default=None, rank=1, at_least=0.0, infinite=True)
+    average_control_mean: MaybeByRound = traced(default=None, rank=1)
+    average_control_var: MaybeByRound = traced(default=None, rank=1, at_least=0.0, infinite=True)
 
     replace = dataclasses.replace
 
@@ -230,7 +223,7 @@ class Plan:
         """Write the plan to `path`, an .npz file."""
         path = _validate.path("path", path)
         fields: dict[str, Any] = {
-            k: _validate.real(f"plan.{k}", v) for k, v in vars(self).items() if given(v)
+            k: _validate.real(f"plan.{k}", v) for k, v in vars(self).items() if v is not None
         }
         with _files.replacing(path) as (part_path,), open(part_path, "wb") as file:
             np.savez(file, **fields)
@@ -251,7 +244,7 @@ class Plan:
 def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
     return Moments(
         energy=energy,
-        peak=jnp.full_like(energy, jnp.max(energy)) if given(energy) else (),
+        peak=jnp.full_like(energy, jnp.max(energy)) if energy is not None else None,
         mean=mean,
         var=var,
         average_mean=average_mean,

@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxota import stages
 from jaxota._core import offered as _offered
-from jaxota._core.part import Memory, given
+from jaxota._core.part import Memory
 from jaxota._core.returned import Method
 from jaxota.errors import InputError
 from jaxota.tasks.problem import Problem, Task
@@ -31,8 +31,8 @@ def algorithm(value: Any, problem: Problem) -> Any:
 
 def channel(value: Any, problem: Problem) -> Any:
     """A channel whose fading is watched, its law and its answer, too."""
-    fading = getattr(value, "fading", ())
-    if not given(fading):
+    fading = getattr(value, "fading", None)
+    if fading is None:
         return value
     if hasattr(fading, "law"):
         law = Law(fading.law, "channel.fading.law", problem)
@@ -79,7 +79,7 @@ def score(problem: Problem, model: Array) -> dict[str, Array]:
 
 
 class Unplanned(NamedTuple):
-    """In the place of the plan's row where nobody needs one: `()` that says so if it is read."""
+    """In the place of the plan's row where nobody needs one: `None` that says so if it is read."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in (*_offered.PLANNED, "peak"):
@@ -114,12 +114,12 @@ class LocalRule(Watched):
     protocol = stages.LocalRule
 
     def start(self, *told: Any) -> tuple[Any, Memory]:
-        wanted = f"({'control [d]' if self.controlled else '()'}, memory)"
+        wanted = f"({'control [d]' if self.controlled else 'None'}, memory)"
         method = self.method(".start")
         control, memory = method.several(self.part.start(*told), wanted)
         if self.controlled:
             control = self.vector(".start", control, wanted)
-        elif given(control):
+        elif control is not None:
             method.refuse(wanted, (control, memory))
         return control, method.memory(memory, self.problem.users)
 
@@ -127,13 +127,15 @@ class LocalRule(Watched):
         work, method, names = self.part(*told), self.method(), ("update", "controls", "moved")
         if not all(hasattr(work, name) for name in (*names, "memory", "reports", "replace")):
             method.refuse("a jo.Work", work)
-        arrays = {k: getattr(work, k) for k in names if given(getattr(work, k))}
+        arrays = {k: getattr(work, k) for k in names if getattr(work, k) is not None}
         if self.controlled != ("controls" in arrays):
             method.refuse(f"a jo.Work {'with' if self.controlled else 'without'} controls", work)
         sizes = {"user": self.problem.users, "d": self.problem.dim}
         wanted, shape = "a jo.Work of arrays [user, d]", tuple(sizes.values())
         arrays = {k: method.array(v, wanted, shape, **sizes) for k, v in arrays.items()}
-        return work.replace(**arrays, reports=method.reports(dict(work.reports), sizes["user"]))
+        return work.replace(
+            **arrays, reports=method.reports(dict(work.reports or {}), sizes["user"])
+        )
 
     def remember(self, before: Memory, after: Memory, heard: Array) -> Memory:
         return self.method(".remember").remembered(self.part.remember(before, after, heard), before)

@@ -8,7 +8,6 @@ import numpy as np
 from rich.table import Table
 
 from jaxota import stats
-from jaxota._core.part import given
 from jaxota.cli.experiment import Experiment
 from jaxota.cli.report import attributes
 from jaxota.history import History
@@ -176,7 +175,7 @@ def _snr(experiment) -> str:
 def _power_ratio(history) -> np.ndarray:
     """[round] mean over trials of the larger block's power ratio, without diverged trials."""
     power = np.asarray(history.power, np.float64)
-    if given(history.control_power):
+    if history.control_power is not None:
         power = np.maximum(power, history.control_power)
     kept = power[~history.diverged]
     return kept.mean(0) if len(kept) else np.full(power.shape[1], np.nan)

@@ -23,7 +23,6 @@ from jaxota._core import arguments as _arguments
 from jaxota._core import inputs as _validate
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
-from jaxota._core.part import given
 from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.calibration import measure
 from jaxota.simulation import run_all
@@ -145,7 +144,7 @@ def _floors(seed, trials, users: int, algorithms: dict, snr_db, heard, rounds: i
     channels = Channel(
         snr_db=jnp.float32([*snr_db, *[jnp.inf] * half]),
         power=jnp.ones(2 * half),
-        participants=jnp.asarray(heard * 2) if heard else (),
+        participants=jnp.asarray(heard * 2) if heard else None,
     )
     enter = functools.partial(_arguments.experiment, calibration_trials=CALIBRATION_TRIALS)
     entered = [
@@ -186,21 +185,23 @@ def _program(options, key, trials, algorithms, channels, task):
 
 def _over_settings(options, key, trials, algorithms, channels, task):
     plans = tuple(
-        measure(options, key, algorithm, task, initial=()) if algorithm.needs else ()
+        measure(options, key, algorithm, task, initial=None) if algorithm.needs else None
         for algorithm in algorithms
     )
     # Bounded gains read no energies: those of a run may be anything.
     every, energies = jnp.ones((1, 1), bool), jnp.ones((1, options.rounds, task.users))
 
     def setting(channel):
-        histories = run_all(options, key, trials, algorithms, channel, task, plans, initial=())
-        heard = channel.participants if given(channel.participants) else task.users
+        histories = run_all(options, key, trials, algorithms, channel, task, plans, initial=None)
+        heard = channel.participants if channel.participants is not None else task.users
         seen = []
         for algorithm, plan, history in zip(algorithms, plans, histories, strict=True):
-            moments, last = algorithm.moments(plan) or ((), ()), int(algorithm.local.controlled)
+            moments: Any = algorithm.moments(plan) or (None, None)
+            last = int(algorithm.local.controlled)
             sigma = functools.partial(noise.largest, algorithm, channel, task.dim)
             sigmas = [sigma(b, moments[b], energies, heard, every)[0] for b in (0, last)]
-            seen.append((history.gap[:, options.rounds // 2 :].mean(-1), *sigmas))
+            gap: Any = history.gap
+            seen.append((gap[:, options.rounds // 2 :].mean(-1), *sigmas))
         return tuple(seen)
 
     return jax.vmap(setting)(channels)
@@ -209,7 +210,7 @@ def _over_settings(options, key, trials, algorithms, channels, task):
 def _noise_terms(theorem, users: int, heard, model_noise, control_noise) -> np.ndarray:
     """The theorem's noise terms [point], up to a constant and without their logarithm."""
     one = np.ones(len(heard), np.float32)
-    names = [f.name for f in dataclasses.fields(theory.Constants) if f.default != ()]
+    names = [f.name for f in dataclasses.fields(theory.Constants) if f.default is not None]
     constants = theory.Constants(**dict.fromkeys(names, one)).replace(
         initial_distance=1e30 * one,  # so that no logarithm is cut off at 0
         users=users * one,

@@ -11,19 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inside as _inside
 from jaxota._core import prng as _random
-from jaxota._core.part import (
-    Absent,
-    Maybe,
-    Memory,
-    Moments,
-    Scalar,
-    Traced,
-    Vector,
-    given,
-    part,
-    static,
-    traced,
-)
+from jaxota._core.part import Memory, Moments, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.stages.compress import Side
 from jaxota.stages.fading import Link, Still, everyone
@@ -62,10 +50,10 @@ class Channel:
 
     snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)
     power: Traced[Scalar] = traced(default=1.0, above=0.0)
-    control_power: Traced[Scalar | Absent] = traced(default=(), above=0.0)
+    control_power: Traced[Scalar | None] = traced(default=None, above=0.0)
     fading: "Fades" = Still()
-    gains: Traced[Float[Array, "user"] | Absent] = traced(default=(), rank=1, at_least=0.0)
-    participants: Traced[Int[Array, ""] | Absent] = traced(default=(), dtype="int32")
+    gains: Traced[Float[Array, "user"] | None] = traced(default=None, rank=1, at_least=0.0)
+    participants: Traced[Int[Array, ""] | None] = traced(default=None, dtype="int32")
     snr_per: str = static(default="vector", one_of=("vector", "symbol"))
     noise: "Noise" = Gaussian()
 
@@ -74,7 +62,7 @@ class Channel:
     @property
     def control_budget(self) -> Scalar:
         """P of the control block."""
-        return self.control_power if given(self.control_power) else self.power
+        return self.control_power if self.control_power is not None else self.power
 
     def noise_variance(self, dim: int) -> Scalar:
         """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
@@ -103,13 +91,13 @@ class Channel:
         are heard if they are chosen and if the answers to both their gains (without controls, to
         the model block's) let them speak.
         """
-        mean = self.gains if given(self.gains) else jnp.ones(users, "float32")
+        mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         noise = dim * self.noise_ratio(dim)
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
         heard = model.heard > 0
         if controlled:
             heard &= control.heard > 0
-        if given(self.participants):
+        if self.participants is not None:
             order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
             heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
         ones = heard.astype("float32")
@@ -118,12 +106,12 @@ class Channel:
     def check(self, path: str, setting: "Setting") -> None:
         """What a channel owes to the users of a task."""
         users = setting.task.users
-        if given(self.gains) and self.gains.shape[-1] != users:
+        if self.gains is not None and self.gains.shape[-1] != users:
             raise InputError(
                 f"channel.gains must have one entry for each of {users} users, "
                 f"got shape {list(self.gains.shape)}"
             )
-        if given(self.participants):
+        if self.participants is not None:
             line = f"channel.participants must lie in 1 … {users}, the users"
             good = (self.participants >= 1) & (self.participants <= users)
             if isinstance(good, jax.core.Tracer):
@@ -140,11 +128,11 @@ class Ideal:
     power = control_budget = 1.0
     noise = Gaussian()
 
-    def noise_variance(self, dim: int) -> Absent:
-        return ()
+    def noise_variance(self, dim: int) -> None:
+        return None
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return ()
+        return None
 
     def links(
         self,
@@ -183,9 +171,9 @@ class Block:
     origin: [d] what the server adds back: θ̂ for updates, 0 for controls.
     power: [] the budget P of this block.
     reach: [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls.
-    moments: this round's row of the plan, or ().
+    moments: this round's row of the plan.
+    energies: [user] ‖·‖² of `values`.
     side: coded side information.
-    energies: [user] ‖·‖² of what is sent.
     """
 
     values: Float[Array, "user s"]
@@ -193,34 +181,34 @@ class Block:
     origin: Vector
     power: Scalar | float
     reach: Scalar
-    moments: Maybe[Moments]
+    moments: Moments
+    energies: Float[Array, "user"]
     side: Side = Side()
-    energies: Maybe[Float[Array, "user"]] = ()
 
     replace = dataclasses.replace
 
 
-def noise_over(power: Scalar | float, air: "Carrier", dim: int) -> Scalar | Absent:
-    """sw2/P of a block of budget P = `power` and `dim` coordinates; `()` if there is no noise."""
+def noise_over(power: Scalar | float, air: "Carrier", dim: int) -> Scalar | None:
+    """sw2/P of a block of budget P = `power` and `dim` coordinates; `None` if there is no noise."""
     ratio = getattr(air, "noise_ratio", None)
     if ratio is not None:
         # Not ratio/(power/P): XLA would make that (ratio·P)/power, and so form sw2 after all.
         return ratio(dim) * (air.power / power)
     noise = air.noise_variance(dim)
-    return noise / power if given(noise) else ()
+    return noise / power if noise is not None else None
 
 
 def superpose(
     key: PRNGKeyArray,
     block: Block,
     energy: Float[Array, "*user"],
-    noise: Scalar | Absent,
+    noise: Scalar | None,
     link: Link,
     law: "Noise" = Gaussian(),
 ) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
     """All users' values at once over the air, gains undone.
 
-    `energy` [] or [user] is P/α and `noise` sw2/P, `()` if there is none. Returns the average
+    `energy` [] or [user] is P/α and `noise` sw2/P, `None` if there is none. Returns the average
     over S^r plus its equivalent noise [s], that noise's standard deviation √ν with
     ν = sw2/(|S|²·α·h_min²), and each user's ‖x_i‖²/P [user]. With an energy for each user the
     average is weighted by √α_i, and |S|√α is Σ√α_i.
@@ -231,7 +219,7 @@ def superpose(
         received = weight[:, None] * received
     received = link.mean(received)
     deviation = jnp.float32(0.0)
-    if given(noise):
+    if noise is not None:
         # Roots before the product: ν itself may overflow where its root does not.
         deviation = jnp.where(noise == 0, 0.0, jnp.sqrt(noise) * jnp.sqrt(common))
         deviation /= link.count * link.floor

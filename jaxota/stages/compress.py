@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core.part import Maybe, Memory, Scalar, Traced, Vector, part, traced
+from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class Side:
     answer: what the server answers to all of them before they send.
     """
 
-    key: Maybe[PRNGKeyArray] = ()
+    key: PRNGKeyArray | None = None
     reports: dict[str, Float[Array, "user"]] = dataclasses.field(default_factory=dict)
-    answer: Any = ()
+    answer: Any = None
 
     replace = dataclasses.replace
 
@@ -43,7 +43,7 @@ class Uncompressed:
 
     def start(self, users: int, dim: int) -> Memory:
         """What each user remembers before round 1 [user, …]."""
-        return ()
+        return None
 
     def report(
         self, values: Float[Array, "user d"], memory: Memory

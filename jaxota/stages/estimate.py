@@ -25,7 +25,7 @@ def no_memory(self: object, dim: int) -> Memory:
     self: the estimator, as it is one of its methods.
     dim: d.
     """
-    return ()
+    return None
 
 
 def _any_average(self: object, moments: Moments, count: Scalar) -> Scalar:
@@ -111,6 +111,7 @@ class PooledMMSE:
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
     ) -> tuple[Vector, Memory]:
         moments = block.moments
+        assert moments.average_mean is not None  # it is among `needs`
         # Written as a difference: with everyone heard it is the average's own mean.
         mean = moments.average_mean + link.mean(moments.mean) - moments.mean.mean()
         spread = _of_some(moments, link.mean(moments.var), link.count)
@@ -146,6 +147,7 @@ def _of_some(moments: Moments, own: Scalar, count: Scalar) -> Scalar:
     Σ_ij C_ij = N²·s_N² gives the mean covariance of two users, and (own + (n − 1)·C)/n is s².
     """
     users, whole = moments.var.size, moments.average_var
+    assert whole is not None  # it is among `needs`
     shared = (users * whole - moments.var.mean()) / max(users - 1, 1)
     some = jnp.maximum((own + (count - 1.0) * shared) / count, 0.0)
     return jnp.where((count == users) | jnp.isinf(whole), whole, some)

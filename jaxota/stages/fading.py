@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxota._core import inputs as _validate
 from jaxota._core import memory as _memory
 from jaxota._core import prng as _random
-from jaxota._core.part import Memory, Numbers, Scalar, Traced, given, part, static, traced
+from jaxota._core.part import Memory, Numbers, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Still:
     floors = (1.0, 1.0)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return ()
+        return None
 
     def links(
         self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
@@ -83,7 +83,7 @@ class Still:
         return link, link, memory
 
     def check(self, path: str, setting: "Setting") -> None:
-        if given(setting.channel.gains):
+        if setting.channel.gains is not None:
             raise InputError("channel.gains need channel.fading, such as jo.rayleigh()")
 
 
@@ -128,7 +128,7 @@ class Nakagami:
     m: Traced[Scalar] = traced(at_least=0.5)
 
     def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        return ()
+        return None
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m

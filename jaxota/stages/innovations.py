@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core.part import Absent, Memory, Scalar, State, Traced, Vector, part, traced
+from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, traced
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
 from jaxota.stages.server import Aggregate
@@ -70,8 +70,8 @@ class Fixed:
 
     gain: Traced[Scalar] = traced(default=1.0, above=0.0)
 
-    def start(self, model: Vector) -> Absent:
-        return ()
+    def start(self, model: Vector) -> None:
+        return None
 
     def __call__(
         self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
@@ -102,8 +102,8 @@ class Switching:
 class Last:
     """The output is the last model."""
 
-    def start(self, model: Vector) -> Absent:
-        return ()
+    def start(self, model: Vector) -> None:
+        return None
 
     def __call__(self, y: Vector, ahead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
         return jnp.float32(1.0), memory

@@ -15,19 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import minibatches as _minibatches
 from jaxota._core import optimizers as _optimizers
 from jaxota._core.canonical import canonical
-from jaxota._core.part import (
-    Absent,
-    Maybe,
-    Memory,
-    Scalar,
-    State,
-    Traced,
-    Vector,
-    given,
-    part,
-    static,
-    traced,
-)
+from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, static, traced
 from jaxota._core.returned import Method
 from jaxota.errors import InputError
 from jaxota.stages.compress import if_heard
@@ -44,15 +32,15 @@ class Work:
     update: [user, d] what the model block carries.
     controls: [user, d] what the control block carries, or ().
     memory: [user, …] what users remember, if they are heard.
-    moved: [user, d] θ_i − θ̂, `()` where it is what the model block carries.
+    moved: [user, d] θ_i − θ̂, `None` where it is what the model block carries.
     reports: [user] coded scalars for the server, by names.
     """
 
     update: Float[Array, "user d"]
-    controls: Maybe[Float[Array, "user d"]] = ()
-    memory: Memory = ()
-    moved: Float[Array, "user d"] | Absent = ()
-    reports: dict[str, Float[Array, "user"]] | Absent = ()
+    controls: Float[Array, "user d"] | None = None
+    memory: Memory = None
+    moved: Float[Array, "user d"] | None = None
+    reports: dict[str, Float[Array, "user"]] | None = None
 
     replace = dataclasses.replace
 
@@ -92,9 +80,9 @@ class SGD:
         """How far gradients of norm 1 carry the update, Kη."""
         return self.steps * self.step_size
 
-    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Absent, Absent]:
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
         """What the server's control is before round 1, and what users remember: nothing."""
-        return (), ()
+        return None, None
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
@@ -184,15 +172,18 @@ class Controlled:
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> Work:
+        broadcast = state.control
+        assert broadcast is not None  # `start` made it
+
         def user(i: Int[Array, ""], control: Vector) -> Vector:
-            return _descend(self, k_batch, problem, i, state.model, state.control - control)
+            return _descend(self, k_batch, problem, i, state.model, broadcast - control)
 
         updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
         if self.control_option == 1:
             controls = self._gradients(k_control, problem, state.model)
         else:
             drift = -updates / (self.steps * self.step_size)
-            controls = state.local - state.control[None] + drift
+            controls = state.local - broadcast[None] + drift
         return Work(updates, controls, memory=controls)
 
     def check(self, path: str, setting: "Setting") -> None:
@@ -233,17 +224,17 @@ def minibatch_gradient(
     draw: the number of this draw: each user and step has its own.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
-    return slope(Vectors(problem), model, user, samples[0] if given(samples) else samples)
+    return slope(Vectors(problem), model, user, samples[0] if samples is not None else samples)
 
 
 def minibatches(
     problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
-) -> Int[Array, "draw batch"] | Absent:
+) -> Int[Array, "draw batch"] | None:
     """The samples [draw, batch] of several draws of one user, for `problem.gradient`.
 
     problem: what the task gives for a trial.
     user: the number i of the user.
-    batch: how many samples; None for the whole local set, and then there is nothing to draw, `()`.
+    batch: how many samples; None for the whole local set, for which nothing is drawn: None.
     key: of the round.
     draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
 
@@ -251,14 +242,14 @@ def minibatches(
     costs several times as much.
     """
     if batch is None:
-        return ()
+        return None
     words = _minibatches.words(key)
     return _minibatches.indices(words, draws, batch, problem.counts[user])
 
 
-def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | Absent) -> Any:
+def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | None) -> Any:
     """A user's gradient on these samples, or on all, held as the model is."""
-    if given(samples):
+    if samples is not None:
         method, found = "gradient", held.gradient(model, user, samples)
     else:
         method, found = "full_gradient", held.full_gradient(model, user)
@@ -272,7 +263,7 @@ def _descend(
     user: Int[Array, ""],
     model: Vector,
     correction: Vector,
-    pull: Scalar | Absent = (),
+    pull: Scalar | None = None,
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
     # Somebody's optimiser may know coordinates by their place in the vector.
@@ -286,7 +277,7 @@ def _descend(
         along = jax.tree.map(jnp.add, slope(held, here, user, samples), correction)
         direction, memory = local.optimizer.update(along, memory, here)
         moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
-        if given(pull):  # apart from the step, which stays SGD's to the bit
+        if pull is not None:  # apart from the step, which stays SGD's to the bit
             moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
         return (moved, memory), None
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core.part import Absent, Memory, Scalar, State, Traced, Vector, part, static, traced
+from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.stages.compress import norms
 from jaxota.stages.local import SGD, Work, minibatches, slope
@@ -42,11 +42,11 @@ class Corrected:
 
     def start(
         self, key: PRNGKeyArray, problem: Problem, model: Vector
-    ) -> tuple[Absent, dict[str, Array]]:
+    ) -> tuple[None, dict[str, Array]]:
         """h_i = 0 [user, d]; q_i = 0 and a_i = 1 [user]; how many rounds there were [user]."""
         zeros = jnp.zeros(problem.users, "float32")
         slopes = jnp.zeros((problem.users, model.size), "float32")
-        return (), {"slope": slopes, "growth": zeros, "stride": zeros + 1.0, "rounds": zeros}
+        return None, {"slope": slopes, "growth": zeros, "stride": zeros + 1.0, "rounds": zeros}
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State

@@ -7,7 +7,7 @@ than float32 can square. `needs` names what it reads of the plan.
 
 import jax.numpy as jnp
 
-from jaxota._core.part import Absent, Scalar, Traced, given, part, traced
+from jaxota._core.part import Scalar, Traced, part, traced
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import level_of
 
@@ -51,14 +51,15 @@ class Constant:
     gain: √α; without one, the largest that meets the plan's budget.
     """
 
-    gain: Traced[Scalar | Absent] = traced(default=(), above=0.0)
+    gain: Traced[Scalar | None] = traced(default=None, above=0.0)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return () if given(self.gain) else ("energy",)
+        return () if self.gain is not None else ("energy",)
 
     def energy(self, block: Block) -> Scalar:
-        if not given(self.gain):
+        if self.gain is None:
+            assert block.moments.peak is not None  # `energy` is among `needs`
             return block.moments.peak
         # Roots first: gain² may be too small or too large.
         return (jnp.sqrt(block.power) / self.gain) ** 2

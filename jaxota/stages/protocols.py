@@ -8,7 +8,7 @@ not go with it.
 
 Everything is written for one trial, without batch axes, and must be pure: `jax.vmap` runs trials
 and settings, `jax.lax.scan` rounds. Memory is any pytree of arrays, the same shapes in every round,
-`()` for none; of a user's memory every array begins with the axis [user].
+`None` for none; of a user's memory every array begins with the axis [user].
 
 A precoder or an estimator that stands on what users report over a coded link may say of how many
 scalars, for the ledger: `reports = 1`, as `Online` does.
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core.part import Absent, Maybe, Memory, Scalar, State, Vector
+from jaxota._core.part import Memory, Scalar, State, Vector
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import Side
 from jaxota.stages.fading import Link
@@ -54,7 +54,7 @@ class LocalRule(Protocol):
 
     def start(
         self, key: PRNGKeyArray, problem: Problem, model: Vector
-    ) -> tuple[Maybe[Vector], Memory]:
+    ) -> tuple[Vector | None, Memory]:
         """Before round 1: the broadcast control [d], or (), and the users' memory [user, …]."""
 
     def __call__(
@@ -175,8 +175,8 @@ class Carrier(Protocol):
     def noise(self) -> Noise:
         """The law of its noise."""
 
-    def noise_variance(self, dim: int) -> Scalar | Absent:
-        """sw2, the variance of a coordinate of a block of `dim`; () if there is no noise at all.
+    def noise_variance(self, dim: int) -> Scalar | None:
+        """sw2, the variance of a coordinate of a block of `dim`; None if there is no noise at all.
 
         A carrier may also have `noise_ratio(dim)`, sw2/P of the model block, which is then asked
         in its place: sw2 itself may be too small or too large for float32."""

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxota._core import optimizers as _optimizers
-from jaxota._core.part import Absent, Memory, Scalar, State, Vector, part, static
+from jaxota._core.part import Memory, Scalar, State, Vector, part, static
 from jaxota.stages.compress import Side
 from jaxota.stages.fading import Link
 
@@ -42,16 +42,16 @@ class Aggregate:
 class Adopt:
     """The estimate is the next model."""
 
-    def start(self, model: Vector) -> Absent:
+    def start(self, model: Vector) -> None:
         """What the server remembers before round 1."""
-        return ()
+        return None
 
     def answer(
         self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
     ) -> Any:
         """What it tells the users who made these `reports` [user] before they send; `noise` is
         sw2/P."""
-        return ()
+        return None
 
     def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
         """The model of the next round, and what the server remembers."""

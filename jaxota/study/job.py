@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from jaxota._core import batching as _chunks
-from jaxota._core.part import given
 from jaxota.history import DIMENSIONS, History
 from jaxota.study import means, programs
 from jaxota.study.cuts import cut
@@ -241,4 +240,4 @@ def _results(history: History) -> dict[str, Any]:
     """What a history holds, by the names of variables."""
     held = dict(history.scores) | {k: getattr(history, k) for k in DIMENSIONS}
     held |= {f"average_{k}": v for k, v in history.average_scores.items()}
-    return {k: v for k, v in held.items() if given(v)}
+    return {k: v for k, v in held.items() if v is not None}

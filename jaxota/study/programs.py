@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from jaxota._core.arguments import Options
 from jaxota._core.batching import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, spread
-from jaxota._core.part import Plan, given
+from jaxota._core.part import Plan
 from jaxota.calibration import observe, pool
 from jaxota.history import History
 from jaxota.simulation import run_all
@@ -41,7 +41,7 @@ def _block(
     def mine(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
         parts, plans = jax.tree.unflatten(structure, rest)
-        return run_all(options, key, trials, **parts, plans=plans, initial=())
+        return run_all(options, key, trials, **parts, plans=plans, initial=None)
 
     return on_devices(mine, options.over, [key, *values], (None, *axes), trials)
 
@@ -61,7 +61,7 @@ def _calibration(
         parts = jax.tree.unflatten(structure, values)
         own = [parts["algorithms"][rules.index(rule)] for rule in range(1 + max(rules))]
         run = key, trials
-        return tuple(observe(options, *run, a, parts["task"], initial=()) for a in own)
+        return tuple(observe(options, *run, a, parts["task"], initial=None) for a in own)
 
     return everywhere(moments, options.over)(values, key, trials)
 
@@ -133,9 +133,9 @@ class Programs:
         return self._compile(_calibration, (options, structure, group.rules), values, size), size
 
     def _plan_shapes(self, group: Group) -> tuple[Any, ...]:
-        """Of each algorithm the shapes of its plan, `()` if it needs none."""
+        """Of each algorithm the shapes of its plan, `None` if it needs none."""
         if max(group.rules) < 0:
-            return ((),) * len(group.rules)
+            return (None,) * len(group.rules)
         program, _ = self.calibration(group)
         return by_algorithm(group, jax.eval_shape(pooled, program.out_info))
 
@@ -151,8 +151,8 @@ class Programs:
 
 
 def by_algorithm(group: Group, plans: Any) -> tuple[Any, ...]:
-    """Each algorithm's plan, that of its rule; `()` where it needs none."""
-    return tuple(plans[rule] if rule >= 0 else () for rule in group.rules)
+    """Each algorithm's plan, that of its rule; `None` where it needs none."""
+    return tuple(plans[rule] if rule >= 0 else None for rule in group.rules)
 
 
 def _rules(group: Group) -> int:
@@ -206,6 +206,6 @@ def simulate(
 def diverged(plans: Plans) -> list[bool]:
     """Of each rule whether its calibration left the finite numbers."""
     return [
-        not all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) if given(plan) else False
+        not all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) if plan is not None else False
         for plan in plans
     ]

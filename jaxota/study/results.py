@@ -15,9 +15,9 @@ def history(dataset: Any, **place: Any) -> History:
     def values(name: str) -> Any:
         """() where it was never written: an algorithm without controls has none."""
         if name not in at:
-            return ()
+            return None
         found = np.asarray(at[name].values)
-        return () if "control" in name and np.isnan(found).all() else found
+        return None if "control" in name and np.isnan(found).all() else found
 
     scores: dict[str, Any] = {name: np.asarray(at[name].values) for name in dataset.attrs["scores"]}
     averages = {name: values(f"average_{name}") for name in scores}
@@ -31,7 +31,7 @@ def swept(dataset: Any) -> History:
     sizes = {name: dataset.sizes[name] for name in names}
     found = history(dataset.transpose("algorithm", *names, ...).isel(algorithm=0))
     if _padded(found.model):  # models of several lengths are no array
-        found = found.replace(model=(), average=())
+        found = found.replace(model=None, average=None)
     flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[len(names) :])), found)
     settings = {}
     for name, labels in dataset.coords.items():

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from jaxota._core import inputs as _validate
-from jaxota._core.part import Absent
 from jaxota.errors import InputError
 
 
@@ -58,7 +57,7 @@ class Columns(NamedTuple):
 
 
 def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
-    """Columns, both tables [user, sample, column] (`()` if empty) and counts [user] of `data`.
+    """Columns, both tables [user, sample, column] (`None` if empty) and counts [user] of `data`.
 
     `data` is a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user. A
     user is padded with a sample of its own: weights of 0 do not help where a loss makes 0/0 of 0.
@@ -90,7 +89,7 @@ def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
 
 
 def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
-    """Columns and both tables [column] (`()` if empty) of any pytree of arrays."""
+    """Columns and both tables [column] (`None` if empty) of any pytree of arrays."""
     leaves, structure = _named_leaves(name, data)
     if not leaves:
         raise InputError(f"{name} must hold at least one array, got {_validate.shown(data)}")
@@ -103,8 +102,8 @@ def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
     return columns, _present(tables[0]), _present(tables[1])
 
 
-def _present(table: np.ndarray) -> Array | Absent:
-    return jnp.asarray(table) if table.size else ()
+def _present(table: np.ndarray) -> Array | None:
+    return jnp.asarray(table) if table.size else None
 
 
 def _named_leaves(name: str, tree: Any) -> tuple[list[tuple[str, Any]], jax.tree_util.PyTreeDef]:

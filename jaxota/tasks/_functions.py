@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota._core import inputs as _validate
-from jaxota._core.part import Absent, Vector
+from jaxota._core.part import Vector
 from jaxota.errors import InputError
 from jaxota.history import check_scores
 from jaxota.tasks import _blocks
@@ -56,7 +56,7 @@ def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Co
 
 @functools.lru_cache(maxsize=256)
 def evaluation(
-    start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | Absent
+    start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> int:
     """How many numbers `evaluate` computes of the parameters."""
     test = (_shapes(test_columns),) if test_columns else ()
@@ -126,7 +126,7 @@ def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Colu
 
 
 def check_evaluate(
-    init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | Absent
+    init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> None:
     test = (_shapes(test_columns),) if test_columns else ()
     words = "the parameters and test_data" if test else "the parameters"

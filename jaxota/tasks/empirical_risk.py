@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import fields as _parts
 from jaxota._core import prng as _random
 from jaxota._core.canonical import canonical
-from jaxota._core.part import Absent, Numbers, Scalar, Traced, Vector, given, part, static, traced
+from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _functions
 from jaxota.tasks._columns import Columns, of_any, of_users
@@ -29,15 +29,15 @@ class Empirical:
     loss: Callable[..., Any] = static()  # (parameters, batch) → [sample]
     evaluate: Callable[..., Any] = static()  # (parameters, test data if any) → dict of numbers
     columns: Columns = static()  # of the samples
-    test_columns: Columns | Absent = static()  # of the test data, or ()
+    test_columns: Columns | None = static()  # of the test data, or ()
     # All samples' floats, then all their whole numbers; the same of the test data.
-    numbers: Traced[Float[Array, "user sample column"] | Absent] = traced(default=(), rank=3)
-    wholes: Traced[Int[Array, "user sample column"] | Absent] = traced(
-        default=(), rank=3, dtype="int32"
+    numbers: Traced[Float[Array, "user sample column"] | None] = traced(default=None, rank=3)
+    wholes: Traced[Int[Array, "user sample column"] | None] = traced(
+        default=None, rank=3, dtype="int32"
     )
-    test_numbers: Traced[Float[Array, "column"] | Absent] = traced(default=(), rank=1)
-    test_wholes: Traced[Int[Array, "column"] | Absent] = traced(default=(), rank=1, dtype="int32")
-    init_scale: Traced[Scalar | Absent] = traced(default=(), at_least=0.0)
+    test_numbers: Traced[Float[Array, "column"] | None] = traced(default=None, rank=1)
+    test_wholes: Traced[Int[Array, "column"] | None] = traced(default=None, rank=1, dtype="int32")
+    init_scale: Traced[Scalar | None] = traced(default=None, at_least=0.0)
 
     replace = dataclasses.replace
     strong_convexity = 0.0  # none is known: the average of a run is the plain mean
@@ -57,7 +57,7 @@ class Empirical:
 
     @property
     def test_data(self) -> Any:
-        """The test data as they were given, or `()`."""
+        """The test data as they were given, or `None`."""
         return self.test_columns and self.test_columns.tree(self.test_numbers, self.test_wholes)
 
     def problem(self, trial: Any) -> "Empirical":
@@ -78,7 +78,7 @@ class Empirical:
 
     def init(self, key: PRNGKeyArray) -> Vector:
         """The initial parameters, plus N(0, init_scale²) where there is such a scale."""
-        if not given(self.init_scale):
+        if self.init_scale is None:
             return _functions.ravel(self.start(key))
         k_own, k_more = jax.random.split(key)
         own = _functions.ravel(self.start(k_own))
@@ -117,7 +117,7 @@ class Empirical:
     @property
     def _size(self) -> tuple[int, int]:
         """Users, and the samples of the longest of them."""
-        table: Any = self.numbers if given(self.numbers) else self.wholes
+        table: Any = self.numbers if self.numbers is not None else self.wholes
         return table.shape[-3:-1]
 
     @property
@@ -181,7 +181,7 @@ def empirical(
     data: Any,
     evaluate: Callable[..., Any] | None = None,
     test_data: Any = None,
-    init_scale: Numbers | Absent = (),
+    init_scale: Numbers | None = None,
 ) -> Empirical:
     """Minimise the mean over users of the mean `loss` of their samples, scored as "loss".
 
@@ -206,7 +206,7 @@ def empirical(
     _functions.check_init(init)
     columns, numbers, wholes, counts = of_users(data)
     _functions.check_loss(init, loss, columns)
-    test = ((), (), ()) if test_data is None else of_any("test_data", test_data)
+    test = (None, None, None) if test_data is None else of_any("test_data", test_data)
     _functions.check_evaluate(init, evaluate, test[0])
     task = Empirical(
         counts=counts,

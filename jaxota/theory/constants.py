@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxota._core.part import Absent, Scalar, Traced, given, part, traced
+from jaxota._core.part import Scalar, Traced, part, traced
 from jaxota.errors import InputError
 
 
@@ -15,7 +15,7 @@ class Constants:
 
     `measure` says where they come from. σ² and M² are of the models met at one step size in so many
     rounds, σ_θ and σ_c of those gains; the theorems' conditions say where they are asked for more.
-    Of constants made by hand, `()` in the last two, whoever made them vouches.
+    Of constants made by hand, `None` in the last two, whoever made them vouches.
 
     smoothness: β of AS1.
     strong_convexity: μ of AS1.
@@ -52,8 +52,8 @@ class Constants:
     control_power: Traced[Scalar] = traced(default=1.0, above=0.0)
     threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
     control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
-    step_size: Traced[Scalar | Absent] = traced(default=(), above=0.0)
-    rounds: Traced[Scalar | Absent] = traced(default=(), at_least=1.0)
+    step_size: Traced[Scalar | None] = traced(default=None, above=0.0)
+    rounds: Traced[Scalar | None] = traced(default=None, at_least=1.0)
 
     replace = dataclasses.replace
 
@@ -61,9 +61,11 @@ class Constants:
 def together(**arrays: Any) -> None:
     """Refuse arrays of shapes that do not go together."""
     try:
-        np.broadcast_shapes(*(np.shape(array) for array in arrays.values() if given(array)))
+        np.broadcast_shapes(*(np.shape(array) for array in arrays.values() if array is not None))
     except ValueError:
-        shapes = ", ".join(f"{name} {list(np.shape(x))}" for name, x in arrays.items() if given(x))
+        shapes = ", ".join(
+            f"{name} {list(np.shape(x))}" for name, x in arrays.items() if x is not None
+        )
         raise InputError(
             f"{next(iter(arrays))} must be of a shape that goes with {shapes}"
         ) from None

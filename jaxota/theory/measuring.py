@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
 from jaxota._core.devices import Spread, compiled
-from jaxota._core.part import Absent, Maybe, Moments, Numbers, Plan, Scalar, given
+from jaxota._core.part import Moments, Numbers, Plan, Scalar
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel, noise_over
@@ -90,7 +90,7 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         )
     air = algorithm.medium(channel)
     noise, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
-    if given(noise) and given(over) and over > 0 and not _TINY <= noise < np.inf:
+    if noise is not None and over is not None and over > 0 and not _TINY <= noise < np.inf:
         raise InputError(
             f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite in "
             f"float32, as σ_θ is of its size, got {float(channel.power):g}"
@@ -121,7 +121,7 @@ _visit = compiled(visit, static=("options", "samples"))
 @jax.jit
 def summarise(
     region: Region,
-    plan: Plan | Absent,
+    plan: Plan | None,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
@@ -133,9 +133,9 @@ def summarise(
     slope, offset = _line(region.common, region.own, inside)
     bound = jnp.max(region.second, where=inside, initial=0.0)
     sigmas, lag = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
-    moments: tuple[Maybe[Moments], ...] = algorithm.moments(plan) or ((), ())
+    moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
     for block, energies in enumerate((region.energy, region.control_energy)):
-        if given(energies):
+        if energies is not None:
             run = moments[block], energies, heard, inside
             sigmas[block], needed = noise.largest(algorithm, channel, task.dim, block, *run)
             bound = jnp.maximum(bound, needed)

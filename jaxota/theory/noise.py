@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxota._core.part import Maybe, Moments, Scalar, given
+from jaxota._core.part import Moments, Scalar
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.theory.proposition import noise_after
 
-_NOTHING: Any = ()  # what no precoder reads
+_NOTHING: Any = None  # what no precoder reads
 
 
 def largest(
@@ -19,7 +19,7 @@ def largest(
     channel: Channel,
     dim: int,
     block: int,
-    moments: Maybe[Moments],
+    moments: Moments | None,
     energies: Float[Array, "trial round user"],
     heard: Scalar,
     inside: Bool[Array, "1 round"],
@@ -34,7 +34,7 @@ def largest(
     """
     air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
     noise, over = air.noise_variance(dim), noise_over(power, air, dim)
-    if not given(noise):
+    if noise is None or over is None:
         return jnp.float32(0.0), jnp.float32(0.0)
     reach = (algorithm.local.reach, jnp.float32(1.0))[block]
     # What theory asks of parts beyond their protocols.
@@ -42,7 +42,7 @@ def largest(
     estimator: Any = algorithm.estimate
     floor = fading.floors[block]
 
-    def one(moments: Maybe[Moments], energies: Float[Array, "user"]) -> tuple[Scalar, Scalar]:
+    def one(moments: Any, energies: Float[Array, "user"]) -> tuple[Scalar, Scalar]:
         sent = Block(_NOTHING, _NOTHING, _NOTHING, power, reach, moments, energies=energies)
         energy = jnp.max(algorithm.precode.energy(sent))
         received = over * energy / (heard * floor) ** 2

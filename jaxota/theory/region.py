@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import eigen as _eigen
 from jaxota._core.arguments import Options
 from jaxota._core.devices import in_chunks
-from jaxota._core.part import Absent, Info, Maybe, Plan, Scalar, State, Vector, given, part
+from jaxota._core.part import Info, Plan, Scalar, State, Vector, part
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
 from jaxota.rounds import one_trial
@@ -32,9 +32,7 @@ class Region:
     distance: Float[Array, "trial round"]  # ‖θ̂ − θ*‖²
     lag: Float[Array, "trial round"]  # Σ_i ‖c_i − ∇f_i(θ*)‖²
     energy: Float[Array, "trial round user"]  # ‖Δ_i‖²
-    control_energy: Maybe[
-        Float[Array, "trial round user"]
-    ]  # ‖c_i‖² as computed in that round, or ()
+    control_energy: Float[Array, "trial round user"] | None  # ‖c_i‖² of that round
     power: Float[Array, "trial round"]  # max_i ‖x_i‖²/P of the model block
     heard: Float[Array, "trial round"]  # number of users
     gap: Float[Array, "trial round"]  # F(θ̄^r) − F*, of the weighted average after that round
@@ -48,23 +46,23 @@ def visit(
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
-    plan: Plan | Absent,
-    initial: Float[Array, "trial d"] | Absent,
-    calibrated_from: Float[Array, "trial d"] | Absent = (),
-) -> tuple[Region, Plan | Absent]:
+    plan: Plan | None,
+    initial: Float[Array, "trial d"] | None,
+    calibrated_from: Float[Array, "trial d"] | None = None,
+) -> tuple[Region, Plan | None]:
     """To be compiled: the region that these trials visit, and the plan they used.
 
     `samples` is the most that any user holds; a plan that is missing is measured from the models
     `calibrated_from`, or from those that the task draws.
     """
-    if algorithm.needs and not given(plan):
+    if algorithm.needs and plan is None:
         plan = measure_plan(options, key, algorithm, task, calibrated_from)
     problem = task.problem(0)
     reveal = functools.partial(_met, algorithm.local, problem, jnp.arange(samples))
     moments = (algorithm.moments(plan),)
 
     def trial(t: Int[Array, ""]) -> Any:
-        start = initial[t] if given(initial) else initial
+        start = initial[t] if initial is not None else initial
         run = key, t, (algorithm,), channel, problem, moments, start, options.rounds
         return one_trial(*run, reveal)[1][0]
 
@@ -84,8 +82,8 @@ def _met(
     """What a region keeps of a round; `each` numbers the samples of the largest user."""
     ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.moved), info.moved])
     gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, each, x))(ends)
-    lag: Any = ()
-    control_energy: Any = ()
+    lag: Any = None
+    control_energy: Any = None
     full = gradient[0]  # [start or end, user, …] of the former
     if local.controlled:
         users = jnp.arange(problem.users)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import arguments as _arguments
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
-from jaxota._core.part import Numbers, Scalar, given, part
+from jaxota._core.part import Numbers, Scalar, part
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Channel
 from jaxota.tasks.least_squares import Regression
@@ -142,7 +142,7 @@ def _runs(
         local = rule.replace(step_size=step_size)
         mine = algorithm.replace(local=local)
         zeros = jnp.zeros((len(trials), task.dim), "float32")
-        run = key, trials, mine, channel, task, (), zeros
+        run = key, trials, mine, channel, task, None, zeros
         region, plan = visit(options, samples, *run, calibrated_from=zeros)
         constants = summarise(region, plan, mine, channel, task, stop)
         inside = jnp.arange(options.rounds) < stop
@@ -174,7 +174,7 @@ def _coarse(algorithm: Algorithm, channel: Channel, task: Regression) -> theory.
             users=users,
             steps=jnp.float32(algorithm.local.steps),
             dim=jnp.float32(task.dim),
-            participants=chosen.astype("float32") if given(chosen) else users,
+            participants=chosen.astype("float32") if chosen is not None else users,
         )
 
     return jax.vmap(one)(task)

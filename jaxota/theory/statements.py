@@ -32,7 +32,7 @@ from jaxota._core import fields as _parts
 from jaxota._core import inputs as _validate
 from jaxota._core import inside as _inside
 from jaxota._core import memory as _memory
-from jaxota._core.part import Numbers, Vector, given
+from jaxota._core.part import Numbers, Vector
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
 from jaxota.theory.bound import Bound as Bound
@@ -209,7 +209,7 @@ def _conditions(
     like = jnp.zeros_like(chosen)
 
     def known(value: Any, holds: Callable[[Array], Array]) -> Flags:
-        return (holds(value) if given(value) else True) & (like == 0)
+        return (holds(value) if value is not None else True) & (like == 0)
 
     return {
         "rounds": r + like,
