@@ -129,9 +129,9 @@ def test_figure_shows_bounds_conditions_and_shares(result, tmp_path):
 
 
 def test_conditions_in_words(result):
-    bound = theory.theorem_1(_constants(None), 1.0)
-    loud = theory.theorem_1(_constants(None).replace(gradient_variance=1e9), 1e4)
-    far = theory.theorem_1(_constants(None).replace(step_size=0.01, rounds=10.0), 1e4)
+    bound = theory.theorem_1(_constants(()), 1.0)
+    loud = theory.theorem_1(_constants(()).replace(gradient_variance=1e9), 1e4)
+    far = theory.theorem_1(_constants(()).replace(step_size=0.01, rounds=10.0), 1e4)
     for found, words in (
         (bound, "not met: R ≥"),
         (loud, "not met: step size, logarithm 0"),

@@ -206,6 +206,8 @@ def test_what_is_returned(stage, name):
         arrays = stage == "estimate" and not isinstance(value, str)
         if name == "start" and stage != "local" and (arrays or value is None):
             continue  # any memory
+        if (stage, name) == ("local", "remember") and value is None:
+            continue  # the memory that `start` gave
         words, see = _said(stage, _own(stage, **{name: lambda self, *told, value=value: value})())
         path = STAGES[stage][0] + (f".{name}" if name != "__call__" else "")
         wanted = RETURNS[stage, name]

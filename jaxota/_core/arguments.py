@@ -255,6 +255,8 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
 
 def _refuse_diverged(plan: Plan) -> None:
     for name, value in vars(plan).items():
+        if value is None:
+            continue
         array = _validate.as_array(f"plan.{name}", value)
         line = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
         if isinstance(array, jax.core.Tracer):

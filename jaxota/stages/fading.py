@@ -132,7 +132,7 @@ class Nakagami:
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
-        return fresh * jnp.sqrt(power / jnp.sum(fresh**2, 0))[None], ()
+        return fresh * jnp.sqrt(power / jnp.sum(fresh**2, 0))[None], None
 
 
 @part
