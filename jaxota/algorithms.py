@@ -5,37 +5,38 @@ import dataclasses
 import optax
 
 from jaxota._core.part import Moments, Numbers, Plan, part
-from jaxota.stages.channel import Air, Wired
+from jaxota.stages.channel import ErrorFree, OverTheAir
 from jaxota.stages.compress import Centred, Clipped, Uncompressed
 from jaxota.stages.estimate import MMSE, Identity
 from jaxota.stages.innovations import Innovations
-from jaxota.stages.local import SGD, Controlled
-from jaxota.stages.paths import Corrected
+from jaxota.stages.local import SGD, ControlVariateSGD
+from jaxota.stages.paths import PathCorrectedSGD
 from jaxota.stages.precode import Constant, Level, Offline, Online
 from jaxota.stages.protocols import Compressor, Estimator, LocalRule, Medium, Precoder, Server
-from jaxota.stages.server import Adopt, as_server
+from jaxota.stages.server import ReplaceModel, as_server
 
 
 @part
 class Algorithm:
     """What users compute, what they send of it and how, and what the server makes of the sum.
 
-    local: what users compute in a round: `SGD`, `Proximal`, `Controlled`.
+    local: what users compute in a round: `SGD`, `Proximal`, `ControlVariateSGD`.
     precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
     estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
         `PooledMMSE`, `JamesStein`.
     compress: what users send in place of their vectors: `Uncompressed`.
-    server: how the server steps: `Adopt` takes the estimate as it is; an optax transformation such
-        as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
-    medium: how users reach the server: over the channel, `Air`, or over error-free links, `Wired`.
+    server: how the server steps: `ReplaceModel` takes the estimate as the next model; an optax
+        optimiser such as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
+    medium: how users reach the server: over the channel, `OverTheAir`, or over error-free links,
+        `ErrorFree`.
     """
 
     local: LocalRule
     precode: Precoder
     estimate: Estimator
     compress: Compressor = Uncompressed()
-    server: Server = Adopt()
-    medium: Medium = Air()
+    server: Server = ReplaceModel()
+    medium: Medium = OverTheAir()
 
     replace = dataclasses.replace
 
@@ -53,16 +54,16 @@ def fedavg(
     step_size: Numbers,
     steps: int,
     batch: int | None = None,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """Federated averaging over error-free links: the reference without controls.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    local = SGD(step_size, steps, batch, optimizer)
-    return Algorithm(local, Online(), Identity(), compress, as_server(server), Wired())
+    local = SGD(step_size, steps, batch, transform)
+    return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
 def scaffold(
@@ -72,35 +73,35 @@ def scaffold(
     control_batch: int | None = None,
     control_option: int = 1,
     warm_start: bool = False,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """FedAvg with control variates over error-free links: the reference with controls.
 
-    The arguments are those of `Controlled` and of `Algorithm`.
+    The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
-    local = Controlled(
-        step_size, steps, batch, control_batch, control_option, warm_start, optimizer
+    local = ControlVariateSGD(
+        step_size, steps, batch, control_batch, control_option, warm_start, transform
     )
-    return Algorithm(local, Online(), Identity(), compress, as_server(server), Wired())
+    return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
 def noisy_fedavg(
     step_size: Numbers,
     steps: int,
     batch: int | None = None,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Constant(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """FedAvg over the air with one constant gain for all rounds.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, optimizer, compress, server)
+    reference = fedavg(step_size, steps, batch, transform, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
@@ -108,17 +109,17 @@ def cotaf(
     step_size: Numbers,
     steps: int,
     batch: int | None = None,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """FedAvg over the air with time-varying precoding (Sery et al., 2021).
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, optimizer, compress, server)
+    reference = fedavg(step_size, steps, batch, transform, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
@@ -126,17 +127,17 @@ def baaf(
     step_size: Numbers,
     steps: int,
     batch: int | None = None,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """COTAF with a Bayesian estimate of the average; the paper's Algorithm 1.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, optimizer, compress, server)
+    reference = fedavg(step_size, steps, batch, transform, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
@@ -147,29 +148,29 @@ def cobaaf(
     control_batch: int | None = None,
     control_option: int = 1,
     warm_start: bool = False,
-    optimizer: optax.GradientTransformation = optax.identity(),
+    transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
-    server: Server | optax.GradientTransformation = Adopt(),
+    server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
     """BAAF with control variates on a second block; the paper's Algorithm 2.
 
-    The arguments are those of `Controlled` and of `Algorithm`.
+    The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
     controls = control_batch, control_option, warm_start
-    reference = scaffold(step_size, steps, batch, *controls, optimizer, compress, server)
+    reference = scaffold(step_size, steps, batch, *controls, transform, compress, server)
     return _over_the_air(reference, precode, estimate)
 
 
 def wise(step_size: Numbers, steps: int, batch: int | None = None) -> Algorithm:
     """WISE, an aggregator without plan or tuning: COTAF's channel uses, three coded scalars a user.
 
-    The arguments are those of `Corrected`; parts are changed with `replace`.
+    The arguments are those of `PathCorrectedSGD`; parts are changed with `replace`.
     """
-    local, compress = Corrected(step_size, steps, batch), Centred(Clipped())
+    local, compress = PathCorrectedSGD(step_size, steps, batch), Centred(Clipped())
     return Algorithm(local, Level(), Identity(), compress, Innovations())
 
 
 def _over_the_air(reference: Algorithm, precode: Precoder, estimate: Estimator) -> Algorithm:
-    return reference.replace(precode=precode, estimate=estimate, medium=Air())
+    return reference.replace(precode=precode, estimate=estimate, medium=OverTheAir())

@@ -17,7 +17,7 @@ from jaxota._core.devices import compiled, everywhere, gathered, together, unspr
 from jaxota._core.part import Info, Numbers, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
-from jaxota.stages.channel import Ideal, Wired
+from jaxota.stages.channel import ErrorFree, Ideal
 from jaxota.stages.estimate import Identity
 from jaxota.stages.precode import Online
 from jaxota.tasks.problem import Task
@@ -135,7 +135,7 @@ def observe(
 
 def noise_free(algorithm: Algorithm) -> Algorithm:
     """The same local rule, compressor and server over error-free links."""
-    return algorithm.replace(precode=Online(), estimate=Identity(), medium=Wired())
+    return algorithm.replace(precode=Online(), estimate=Identity(), medium=ErrorFree())
 
 
 def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:

@@ -12,9 +12,9 @@ from jaxota._core import stage_checks as _watched
 from jaxota._core.part import Info, Ledger, Memory, Moments, Scalar, State, Vector
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Block, noise_over, superpose
-from jaxota.stages.compress import Side
+from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
-from jaxota.stages.local import Work
+from jaxota.stages.local import LocalUpdate
 from jaxota.stages.protocols import Carrier
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
@@ -57,7 +57,11 @@ def one_round(
 
 
 def _blocks(
-    algorithm: Algorithm, air: Carrier, work: Work, moments: tuple[Moments, ...], state: State
+    algorithm: Algorithm,
+    air: Carrier,
+    work: LocalUpdate,
+    moments: tuple[Moments, ...],
+    state: State,
 ) -> list[Block]:
     """What the local rule sends: the model block and, if it has controls, the control block."""
     rows: tuple[Any, ...] = moments or (_watched.Unplanned(), _watched.Unplanned())
@@ -70,7 +74,7 @@ def _blocks(
         reach=local.reach,
         moments=rows[0],
         energies=_energies(work.update),
-        side=Side(reports=dict(work.reports or {})),
+        side=SideInfo(reports=dict(work.reports or {})),
     )
     if work.controls is None:
         return [model]
@@ -91,7 +95,7 @@ def _energies(values: Float[Array, "user s"]) -> Float[Array, "user"]:
     return jnp.sum(values**2, -1)
 
 
-def _moved(work: Work) -> Float[Array, "user d"]:
+def _moved(work: LocalUpdate) -> Float[Array, "user d"]:
     """θ_i − θ̂."""
     return work.moved if work.moved is not None else work.update
 
@@ -131,7 +135,7 @@ def _aggregate(
     )
 
 
-def _reports(algorithm: Algorithm, side: Side, noise: Scalar | None) -> Scalar:
+def _reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
     """How many coded scalars each user reported: what a precoder and an estimator must hear, too,
     but where nothing is on the air."""
     over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
@@ -147,13 +151,13 @@ def _exchange(
     link: Link,
     compressed: Memory,
     server: Memory,
-) -> Side:
+) -> SideInfo:
     """Before anything is sent: the users' coded reports, and the server's answer to them."""
     reports = block.side.reports | algorithm.compress.report(block.values, compressed)
     known = noise if noise is not None else jnp.float32(0.0)
     answer = algorithm.server.answer(server, reports, known, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
-    return Side(_random.fold_in(key, 1), reports, answer)
+    return SideInfo(_random.fold_in(key, 1), reports, answer)
 
 
 def _if_anyone(link: Link, after: Any, before: Any) -> Any:

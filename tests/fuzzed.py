@@ -155,17 +155,17 @@ def rows():
     }
     rule = {"step_size": positive, "steps": large, "batch": some, "control_batch": some}
     rule |= {"control_option": Kind([*count.junk, 3]), "warm_start": flag, "mu": at_least_0}
-    rule |= {"optimizer": Kind([*FEW_PARTS, optax.sgd(1.0), optax.sgd, *_transformations(1.0)])}
+    rule |= {"transform": Kind([*FEW_PARTS, optax.sgd(1.0), optax.sgd, *_transformations(1.0)])}
     stage = {"precode": part, "estimate": part, "compress": part, "server": part}
     for make in (jo.fedavg, jo.scaffold, jo.noisy_fedavg, jo.cotaf, jo.baaf, jo.cobaaf, jo.wise):
         call = functools.partial(lambda make, **k: run(algorithm=make(**k)), make)
         found[f"jo.{make.__name__}"] = Row(call, LOCAL, fields(make, **rule | stage))
-    for cls in (jo.SGD, jo.Proximal, jo.Controlled):
+    for cls in (jo.SGD, jo.Proximal, jo.ControlVariateSGD):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(local=cls(**k))), cls)
         found[f"jo.{cls.__name__}"] = Row(call, LOCAL, fields(cls, **rule))
     paths = {"trusting": flag, "striding": flag, "gradients": flag}
     for cls, other in (
-        (jo.Corrected, lambda part: {"local": part}),
+        (jo.PathCorrectedSGD, lambda part: {"local": part}),
         (jo.Clipped, lambda part: {"compress": part}),
         (jo.Centred, lambda part: {"compress": part}),
         (jo.Innovations, lambda part: {"server": part}),
@@ -174,7 +174,7 @@ def rows():
         (jo.Switching, lambda part: {"server": jo.Innovations(average=part)}),
     ):
         call = functools.partial(_wise, cls, other)
-        good = LOCAL if cls is jo.Corrected else {}
+        good = LOCAL if cls is jo.PathCorrectedSGD else {}
         kinds = fields(cls, **rule | paths, gain=part, average=part, rest=part)
         kinds |= {name: at_least_0 for name in ("rate", "leak") if name in kinds}
         if cls is jo.Fixed:

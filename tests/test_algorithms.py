@@ -157,13 +157,13 @@ def test_warm_start_is_a_first_round_of_controls(task, start):
 @pytest.mark.slow
 def test_optimizer_transforms_the_direction_before_the_step_size(task, start):
     """Scaling by 2 in optax is twice the step size; momentum starts afresh each round."""
-    doubled = _run(jo.cobaaf(**LOCAL, optimizer=optax.scale(2.0)), task, start)
+    doubled = _run(jo.cobaaf(**LOCAL, transform=optax.scale(2.0)), task, start)
     larger = _run(jo.cobaaf(2e-2, 3, 3), task, start)
     np.testing.assert_allclose(doubled.model, larger.model, rtol=1e-5)
-    with_memory = _run(jo.fedavg(1e-2, 1, 3, optimizer=optax.trace(0.9)), task, start)
+    with_memory = _run(jo.fedavg(1e-2, 1, 3, transform=optax.trace(0.9)), task, start)
     without = _run(jo.fedavg(1e-2, 1, 3), task, start)
     np.testing.assert_allclose(with_memory.model, without.model, rtol=1e-5)
-    longer = _run(jo.fedavg(1e-2, 3, 3, optimizer=optax.trace(0.9)), task, start)
+    longer = _run(jo.fedavg(1e-2, 3, 3, transform=optax.trace(0.9)), task, start)
     assert not np.allclose(longer.model, _run(jo.fedavg(1e-2, 3, 3), task, start).model)
 
 

@@ -56,8 +56,8 @@ BAD = [
     (_local(estimate=jo.JamesStein), "algorithm.estimate must be a part"),
     (_local(estimate=jo.Online()), "algorithm.estimate must be one such as jo.MMSE()"),
     (_local(precode=jo.MMSE()), "algorithm.precode must be one such as jo.Online()"),
-    (_local(optimizer=optax.adam), "algorithm.local.optimizer must be an optax transformation"),
-    (_local(optimizer=None), "algorithm.local.optimizer must be an optax transformation"),
+    (_local(transform=optax.adam), "algorithm.local.transform must be an optax transformation"),
+    (_local(transform=None), "algorithm.local.transform must be an optax transformation"),
     (
         {"algorithm": jo.fedavg(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=-1.0))},
         "algorithm.local.mu must be finite and ≥ 0, got -1",
@@ -129,16 +129,19 @@ BAD = [
     ),
     ({"user_power": "yes"}, "user_power must be False or True, got 'yes'"),
     (_plan(2, 4, update_energy=np.array(["1", "2"])), "plan.update_energy must be a number or an"),
-    (_local(optimizer=_answering(lambda g: g[:1])), "algorithm.local.optimizer must answer a grad"),
-    (_local(optimizer=_answering(lambda g: g * np.nan)), "algorithm.local.optimizer must answer a"),
-    (_local(optimizer=_answering(lambda g: 1 / 0)), "algorithm.local.optimizer must take a gradie"),
+    (_local(transform=_answering(lambda g: g[:1])), "algorithm.local.transform must answer a grad"),
+    (_local(transform=_answering(lambda g: g * np.nan)), "algorithm.local.transform must answer a"),
+    (_local(transform=_answering(lambda g: 1 / 0)), "algorithm.local.transform must take a gradie"),
     (_local(server=_answering(lambda g: -g[None])), "algorithm.server must answer a gradient floa"),
-    (_local(optimizer=optax.sgd(1.0)), "algorithm.local.optimizer must not point against the"),
-    (_local(optimizer=optax.adam(1e-3)), "algorithm.local.optimizer must not point against the"),
+    (_local(transform=optax.sgd(1.0)), "algorithm.local.transform must not point against the"),
+    (_local(transform=optax.adam(1e-3)), "algorithm.local.transform must not point against the"),
     (_local(server=optax.scale_by_adam()), "algorithm.server must point downhill"),
     (_local(server=optax.identity()), "algorithm.server must point downhill"),
-    (_local(server=3), "algorithm.server must be a part of its kind, such as jo.Adopt()"),
-    (_local(server=jo.MMSE()), "algorithm.server must be one such as jo.Adopt(), or an optax"),
+    (_local(server=3), "algorithm.server must be a part of its kind, such as jo.ReplaceModel()"),
+    (
+        _local(server=jo.MMSE()),
+        "algorithm.server must be one such as jo.ReplaceModel(), or an optax",
+    ),
     (_local(compress=jo.Online()), "algorithm.compress must be one such as jo.Uncompressed()"),
     ({"channel": jo.Channel(noise=jo.Online())}, "channel.noise must be one such as jo.Gaussian()"),
     (
@@ -264,7 +267,7 @@ def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
     mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Asked(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
-        _arguments.entered(jo.fedavg(**LOCAL, optimizer=optimizer), jo.Channel(), task, once, 1)
+        _arguments.entered(jo.fedavg(**LOCAL, transform=optimizer), jo.Channel(), task, once, 1)
     for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
         algorithm = jo.cotaf(**LOCAL).replace(server=server)
         setting, _ = _arguments.entered(algorithm, jo.Channel(), task, once, 1)

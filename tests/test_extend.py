@@ -88,7 +88,7 @@ class Dynamic:
             return jax.lax.scan(step, jnp.zeros_like(state.model), jnp.arange(self.steps))[0]
 
         moved = jax.vmap(user)(jnp.arange(problem.users), state.local)
-        return jo.Work(moved, memory=state.local - self.penalty * moved)
+        return jo.LocalUpdate(moved, memory=state.local - self.penalty * moved)
 
 
 @own
@@ -97,7 +97,7 @@ class DynamicServer:
 
     penalty: float = jo.traced(above=0.0)
 
-    answer, output = jo.Adopt.answer, jo.Adopt.output
+    answer, output = jo.ReplaceModel.answer, jo.ReplaceModel.output
 
     def start(self, model):
         return jnp.zeros_like(model)
@@ -210,7 +210,7 @@ def test_top_k_sends_all_in_the_end():
     for _ in range(20):
         values = jnp.float32(rng.standard_normal((users, dim)))
         heard = jnp.float32(rng.integers(0, 2, users))
-        encoded, after = part.encode(values, memory, jo.Side())
+        encoded, after = part.encode(values, memory, jo.SideInfo())
         assert (np.asarray(encoded != 0).sum(1) == 2).all()
         memory = part.remember(memory, after, heard)
         sent, updates = sent + heard[:, None] * encoded, updates + values

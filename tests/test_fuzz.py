@@ -35,10 +35,10 @@ class Ran(Exception):
 
 PAIRS = [(name, argument) for name, row in ROWS.items() for argument in row.bad]
 # What takes nothing that could be bad, is made by the package alone, or serves parts of one's own.
-LEFT_OUT = "Air Gaussian Wired Uncompressed Identity MMSE JamesStein PooledMMSE ReportedMMSE Adopt "
-LEFT_OUT += (
-    "Offline Online MeanPower Level Last Block Side Link Work State History Aggregate InputError "
-)
+LEFT_OUT = "OverTheAir Gaussian ErrorFree Uncompressed Identity MMSE JamesStein PooledMMSE "
+LEFT_OUT += "ReportedMMSE ReplaceModel "
+LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
+LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Error "
 LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist

@@ -191,7 +191,7 @@ def test_an_optimiser_sees_vectors_whatever_the_layout(long_arrays):
     assert any(_functions.turned(task.start))
     biases = jnp.arange(task.dim) < CLASSES
     place = optax.stateless(lambda updates, params: jnp.where(biases, updates, 0.0))
-    algorithm = jo.fedavg(0.1, 2, 2, optimizer=place)
+    algorithm = jo.fedavg(0.1, 2, 2, transform=place)
     model = jo.simulate(KEY, algorithm, jo.Channel(), task, 2, 1).model[0]
     np.testing.assert_array_equal(model[CLASSES:], 0.0)
     assert jnp.all(model[:CLASSES] != 0.0)

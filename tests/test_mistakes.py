@@ -29,7 +29,7 @@ STAGES = {
 
 
 def _zeros(users, dim):
-    return jo.Work(jnp.zeros((users, dim)))
+    return jo.LocalUpdate(jnp.zeros((users, dim)))
 
 
 PROBLEM = {
@@ -190,7 +190,7 @@ RETURNS = {
     ("server", "__call__"): "(model [d], memory)",
     ("server", "output"): "a model [d]",
     ("local", "start"): "(None, memory)",
-    ("local", "__call__"): "a jo.Work",
+    ("local", "__call__"): "a jo.LocalUpdate",
     ("local", "remember"): "memory as `start` does, None",
     ("noise", "draw"): "draws of the shape [4]",
     ("fading", "links"): "(link, link, memory)",
@@ -229,8 +229,8 @@ def test_memory_keeps_its_shape_and_type():
 
 def test_work_holds_what_is_sent():
     for work, words in (
-        (_zeros(2, 4), "a jo.Work of arrays [user, d], user = 3, d = 4, got float32[2,4]"),
-        (_zeros(3, 4).replace(controls=jnp.zeros((3, 4))), "a jo.Work without controls"),
+        (_zeros(2, 4), "a jo.LocalUpdate of arrays [user, d], user = 3, d = 4, got float32[2,4]"),
+        (_zeros(3, 4).replace(controls=jnp.zeros((3, 4))), "a jo.LocalUpdate without controls"),
         (_zeros(3, 4).replace(reports={"norm": jnp.zeros(2)}), "a dict of arrays [user], user = 3"),
     ):
         own = _own("local", __call__=lambda self, *told, work=work: work)

@@ -131,10 +131,10 @@ def test_a_large_sweep_keeps_fewer_rounds(monkeypatch):
 
 def test_parts_are_said_as_one_writes_them():
     still = {"function": "optax._src.base.identity.<locals>.update_fn", "code": "0"}
-    part = {"is": "SGD", "step_size": 0.01, "optimizer": [still], "gains": [], "batch": None}
+    part = {"is": "SGD", "step_size": 0.01, "transform": [still], "gains": [], "batch": None}
     assert page.said(part) == "SGD(step_size=0.01, batch=None)"
     assert page.said({"is": "Algorithm", "local": part}).startswith("Algorithm(local=SGD(step")
-    assert page.said({"key": [1, 2]}) == "1, 2" and page.said({"is": "Air"}) == "Air"
+    assert page.said({"key": [1, 2]}) == "1, 2" and page.said({"is": "OverTheAir"}) == "OverTheAir"
 
 
 def test_the_command_makes_it_again():

@@ -90,7 +90,7 @@ def test_where_nobody_is_heard_the_server_waits(task, start):
 class Half:
     """A server that broadcasts the estimate and hands out the mean of the last two models."""
 
-    answer = jo.Adopt.answer
+    answer = jo.ReplaceModel.answer
 
     def start(self, model):
         return model

@@ -48,7 +48,7 @@ def test_new_numbers_do_not_retrace(task, traces):
         ({"step_size": np.float32(0.01)}, {"snr_db": 10}, plan),
         ({}, {"snr_db": 10.0, "power": 3}, plan),
         ({}, {"snr_db": np.float64(-4), "power": jnp.float32(2.0)}, twice),
-        ({"optimizer": optax.identity()}, {"snr_db": np.inf}, twice),
+        ({"transform": optax.identity()}, {"snr_db": np.inf}, twice),
     ]
     for local, channel, plan in numbers:
         count(jo.cobaaf(**LOCAL | local), jo.Channel(**channel), plan=plan)
@@ -63,7 +63,7 @@ def test_new_numbers_do_not_retrace(task, traces):
 @pytest.mark.slow
 def test_equal_optimizers_share_a_program_and_others_do_not(task, traces):
     def descend(optimizer):
-        algorithm = jo.fedavg(**LOCAL, optimizer=optimizer)
+        algorithm = jo.fedavg(**LOCAL, transform=optimizer)
         return run(algorithm, jo.Channel(), task, rounds=COUNTED, trials=2)
 
     first = descend(optax.chain(optax.clip(5.0), optax.trace(0.9)))
@@ -86,7 +86,7 @@ def test_a_users_own_transformation_is_never_taken_for_another(task):
         )
 
     one, two = (
-        run(jo.fedavg(**LOCAL, optimizer=make(f)), jo.Channel(), task, trials=2) for f in (1.0, 2.0)
+        run(jo.fedavg(**LOCAL, transform=make(f)), jo.Channel(), task, trials=2) for f in (1.0, 2.0)
     )
     assert not np.allclose(one.model, two.model)
 

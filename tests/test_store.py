@@ -251,7 +251,7 @@ def scaled(factor):
 OWN = STUDY.replace(
     trials=3,
     algorithms={
-        "own": jo.noisy_fedavg(0.05, 2, 3, optimizer=scaled(0.5)),
+        "own": jo.noisy_fedavg(0.05, 2, 3, transform=scaled(0.5)),
         "COTAF": jo.cotaf(0.05, 2, 3),
     },
     over=jo.grid({"snr_db": [0.0, 10.0], "power": [1.0, 2.0]}),
@@ -262,7 +262,7 @@ CHANGES = {
     "channel": ({"channel": jo.Channel(10.0, control_power=2.0)}, r"channel\.control_power is"),
     "function": (
         {"algorithms": OWN.algorithms | {"own": jo.noisy_fedavg(0.05, 2, 3, scaled(0.25))}},
-        r"algorithms\.own\.local\.optimizer",
+        r"algorithms\.own\.local\.transform",
     ),
     "order": (
         {"algorithms": dict(reversed(OWN.algorithms.items()))},

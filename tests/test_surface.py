@@ -129,8 +129,8 @@ def test_the_package_is_typed():
     assert (Path(jo.__file__).parent / "py.typed").is_file()
 
 
-LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.Controlled(np.float32(0.1), 1)]
-LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5]), jo.Corrected(0.1, 1)]
+LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.ControlVariateSGD(np.float32(0.1), 1)]
+LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5]), jo.PathCorrectedSGD(0.1, 1)]
 COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped())]
 COMPRESSORS += [jo.Clipped(leak=1.0)]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
@@ -140,10 +140,10 @@ LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
 ANSWERS: list[stages.Answer] = [jo.Inversion()]
 NOISE: list[stages.Noise] = [jo.Gaussian()]
 CARRIERS: list[stages.Carrier] = [jo.Channel(), Ideal()]
-MEDIUMS: list[stages.Medium] = [jo.Air(), jo.Wired()]
+MEDIUMS: list[stages.Medium] = [jo.OverTheAir(), jo.ErrorFree()]
 ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
 ESTIMATORS += [jo.PooledMMSE(), jo.JamesStein()]
-SERVERS: list[stages.Server] = [jo.Adopt(), jo.Optimizer(optax.sgd(1.0))]
+SERVERS: list[stages.Server] = [jo.ReplaceModel(), jo.Optimizer(optax.sgd(1.0))]
 SERVERS += [jo.Innovations(), jo.Innovations(jo.Fixed(0.5), jo.Last())]
 TASKS: list[stages.Task] = [
     jo.tasks.synthetic_regression(jax.random.key(0)),

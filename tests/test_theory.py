@@ -566,7 +566,7 @@ def test_measure_refuses_what_has_no_constants(task):
     with pytest.raises(jo.InputError, match="must be one value here"):
         theory.measure(*run[:2], swept, task, 3)
     pulled = run[1].replace(local=jo.Proximal(1e-2, 2, mu=0.1))
-    for algorithm in (pulled, jo.cobaaf(1e-2, 2, optimizer=optax.trace(0.5))):
+    for algorithm in (pulled, jo.cobaaf(1e-2, 2, transform=optax.trace(0.5))):
         with pytest.raises(jo.InputError, match="must step by gradients alone here"):
             theory.measure(run[0], algorithm, run[2], task, 3)
 

@@ -79,8 +79,8 @@ EXACT = {
     "scaffold": (CONTROLLED, {}),
     "scaffold, option 2": (CONTROLLED | {"control_option": 2}, {}),
     "scaffold, warm": (CONTROLLED | {"warm_start": True}, {}),
-    "fedavg, momentum": (PLAIN | {"transform": _momentum}, {"optimizer": optax.trace(0.5)}),
-    "scaffold, momentum": (CONTROLLED | {"transform": _momentum}, {"optimizer": optax.trace(0.5)}),
+    "fedavg, momentum": (PLAIN | {"transform": _momentum}, {"transform": optax.trace(0.5)}),
+    "scaffold, momentum": (CONTROLLED | {"transform": _momentum}, {"transform": optax.trace(0.5)}),
 }
 
 

@@ -11,7 +11,7 @@ from jaxota.stages.fading import Nakagami, Rayleigh
 
 ALIKE = {
     "precoders": [jo.Offline(), jo.Online()],
-    "mediums": [jo.Air(), jo.Wired()],
+    "mediums": [jo.OverTheAir(), jo.ErrorFree()],
     "estimators": [
         jo.Identity(),
         jo.MMSE(),

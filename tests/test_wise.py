@@ -114,7 +114,8 @@ def test_it_is_fedavg_where_nothing_is_to_be_mended(task):
     """Over the ideal channel with λ = 0, a_i = 1, γ = 1 and δ = 1 held."""
     run = functools.partial(jo.simulate, KEY, task=task, rounds=8, trials=2)
     held = jo.wise(1e-2, 4, 4).replace(
-        local=jo.Corrected(1e-2, 4, 4, **HELD), server=jo.Innovations(jo.Fixed(1.0), jo.Last())
+        local=jo.PathCorrectedSGD(1e-2, 4, 4, **HELD),
+        server=jo.Innovations(jo.Fixed(1.0), jo.Last()),
     )
     plain = run(jo.fedavg(1e-2, 4, 4), jo.Channel())
     scale = float(np.abs(plain.model).max())
@@ -186,7 +187,7 @@ def test_an_error_in_the_correction_bends_the_path_by_the_stated_factor(arrays):
     features, targets = arrays
     problem = jo.tasks.regression(features, targets).problem(0)
     steps, step_size, stride, user = 6, 0.02, 0.7, 1
-    rule = jo.Corrected(step_size, steps)
+    rule = jo.PathCorrectedSGD(step_size, steps)
     model, bend = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
     path = functools.partial(rule._path, KEY, problem, user, model, stride=jnp.float32(stride))
@@ -229,7 +230,7 @@ def _scalar(factor, trials=4000, rounds=6):
     )
     server = jo.Innovations(Kalman(a, start_at, factor), jo.Last())
     algorithm = jo.cotaf(step_size, 1, server=server, precode=jo.Constant(1.0)).replace(
-        local=jo.Corrected(step_size, 1, **HELD)
+        local=jo.PathCorrectedSGD(step_size, 1, **HELD)
     )
     first = np.sqrt(start_at) * np.random.default_rng(0).standard_normal((trials, 1))
     channel = jo.Channel(snr_db=-5.0)
@@ -267,7 +268,9 @@ def test_what_is_cut_off_comes_later():
     heard = jnp.ones(users)
     for _ in range(6):
         values = jnp.float32(rng.standard_normal((users, dim)))
-        side = jo.Side(reports=clipped.report(values, memory), answer={"level": jnp.float32(1.0)})
+        side = jo.SideInfo(
+            reports=clipped.report(values, memory), answer={"level": jnp.float32(1.0)}
+        )
         each, after = clipped.encode(values, memory, side)
         assert (jnp.linalg.norm(each, axis=1) <= 1 + 1e-6).all()
         memory = clipped.remember(memory, after, heard)
@@ -284,7 +287,7 @@ def test_means_are_coded_and_three_scalars_are_reported(task):
     centred, values = jo.Centred(), jnp.float32(np.random.default_rng(1).standard_normal((3, 4)))
     reports = centred.report(values, None)
     np.testing.assert_allclose(reports["mean"], values.mean(1), rtol=1e-6)
-    side = jo.Side(reports=reports)
+    side = jo.SideInfo(reports=reports)
     sent, _ = centred.encode(values, None, side)
     np.testing.assert_allclose(sent.sum(1), 0.0, atol=1e-6)
     decoded = centred.decode(sent.mean(0), jnp.float32(0.0), everyone(3), side)
@@ -309,7 +312,7 @@ def test_it_settles_at_the_optimum_where_fedavg_does_not():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"server": jo.Adopt()}, "algorithm.server must "),
+        ({"server": jo.ReplaceModel()}, "algorithm.server must "),
         ({"local": jo.SGD(1e-2, 2)}, "algorithm.local must report norms to jo.Innovations"),
         ({"compress": jo.Uncompressed()}, "algorithm.server must answer a level to jo.Clipped and"),
     ],
@@ -327,7 +330,7 @@ def test_ingredients_say_what_they_go_with(changed, words, task):
     [
         jo.cotaf(1e-2, 4, 4, precode=jo.Online(), compress=jo.Centred()),
         jo.cotaf(1e-2, 4, 4, precode=jo.Online(), server=jo.Innovations()).replace(
-            local=jo.Corrected(1e-2, 4, 4, gradients=False)
+            local=jo.PathCorrectedSGD(1e-2, 4, 4, gradients=False)
         ),
         jo.wise(1e-2, 4, 4).replace(server=jo.Innovations(jo.Fixed(0.5), jo.Last())),
         jo.wise(1e-2, 4, 4).replace(compress=jo.Clipped()),

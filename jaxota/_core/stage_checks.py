@@ -126,12 +126,14 @@ class LocalRule(Watched):
     def __call__(self, *told: Any) -> Any:
         work, method, names = self.part(*told), self.method(), ("update", "controls", "moved")
         if not all(hasattr(work, name) for name in (*names, "memory", "reports", "replace")):
-            method.refuse("a jo.Work", work)
+            method.refuse("a jo.LocalUpdate", work)
         arrays = {k: getattr(work, k) for k in names if getattr(work, k) is not None}
         if self.controlled != ("controls" in arrays):
-            method.refuse(f"a jo.Work {'with' if self.controlled else 'without'} controls", work)
+            method.refuse(
+                f"a jo.LocalUpdate {'with' if self.controlled else 'without'} controls", work
+            )
         sizes = {"user": self.problem.users, "d": self.problem.dim}
-        wanted, shape = "a jo.Work of arrays [user, d]", tuple(sizes.values())
+        wanted, shape = "a jo.LocalUpdate of arrays [user, d]", tuple(sizes.values())
         arrays = {k: method.array(v, wanted, shape, **sizes) for k, v in arrays.items()}
         return work.replace(
             **arrays, reports=method.reports(dict(work.reports or {}), sizes["user"])

@@ -13,7 +13,7 @@ from jaxota._core import inside as _inside
 from jaxota._core import prng as _random
 from jaxota._core.part import Memory, Moments, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
-from jaxota.stages.compress import Side
+from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link, Still, everyone
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Ideal:
 
 
 @part
-class Air:
+class OverTheAir:
     """The algorithm's users reach the server over the channel."""
 
     def __call__(self, channel: "Carrier") -> "Carrier":
@@ -155,7 +155,7 @@ class Air:
 
 
 @part
-class Wired:
+class ErrorFree:
     """They reach it over links of their own, whatever the channel: the error-free references."""
 
     def __call__(self, channel: "Carrier") -> Ideal:
@@ -183,7 +183,7 @@ class Block:
     reach: Scalar
     moments: Moments
     energies: Float[Array, "user"]
-    side: Side = Side()
+    side: SideInfo = SideInfo()
 
     replace = dataclasses.replace
 

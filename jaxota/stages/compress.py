@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @part
-class Side:
+class SideInfo:
     """Coded side information of one block: few numbers, which arrive without error.
 
     key: of random numbers that users and server share in this round.
@@ -52,13 +52,13 @@ class Uncompressed:
         return {}
 
     def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: Side
+        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
     ) -> tuple[Float[Array, "user s"], Memory]:
         """What goes on the air [user, s] for `values` [user, d], and what is to be remembered."""
         return values, memory
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
     ) -> Vector:
         """The average [d] from what was received [s], with noise of that deviation."""
         return received
@@ -105,12 +105,12 @@ class Centred:
         return self.rest.report(values - mean[:, None], memory) | {"mean": mean}
 
     def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: Side
+        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
     ) -> tuple[Float[Array, "user s"], Memory]:
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
     ) -> Vector:
         rest = self.rest.decode(received, deviation, link, side)
         return rest + link.mean(side.reports["mean"])
@@ -142,7 +142,7 @@ class Clipped:
         return {"size": norms(values + memory)}
 
     def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: Side
+        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
     ) -> tuple[Float[Array, "user d"], Memory]:
         level, size = level_of(side.answer), side.reports["size"]
         whole = values + memory
@@ -150,7 +150,7 @@ class Clipped:
         return sent, self.leak * (whole - sent)
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: Side
+        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
     ) -> Vector:
         return received
 

@@ -117,7 +117,7 @@ class Innovations:
     average: how far the output follows, `Switching()`.
 
     It answers the level τ to `Clipped` (8), and broadcasts y and how far it is to be trusted, λ, to
-    `Corrected` (10), which reports the norms that it needs.
+    `PathCorrectedSGD` (10), which reports the norms that it needs.
     """
 
     gain: Gain = Whitening()
@@ -149,7 +149,8 @@ class Innovations:
         old, y = state.server, seen.estimate - state.model
         if "norm" not in seen.side.reports:
             raise InputError(
-                "algorithm.local must report norms to jo.Innovations, as jo.Corrected(...) does"
+                "algorithm.local must report norms to jo.Innovations, as jo.PathCorrectedSGD(...) "
+                "does"
             )
         norms, noise = seen.side.reports["norm"], y.size * seen.deviation**2
         apart = seen.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @part
-class Work:
+class LocalUpdate:
     """What the users made of a round: what is to be sent, and apart from it where they went.
 
     update: [user, d] what the model block carries.
@@ -52,14 +52,14 @@ class SGD:
     step_size: η, a number or an array to sweep over.
     steps: K, local steps a round.
     batch: samples that a user draws for each step; None for its whole local set.
-    optimizer: an optax transformation of u before the factor η, its memory fresh each round:
+    transform: an optax transformation of u before the factor η, its memory fresh each round:
         `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
     steps: int = static(at_least=1)
     batch: int | None = static(default=None, at_least=1)
-    optimizer: optax.GradientTransformation = static(default=optax.identity())
+    transform: optax.GradientTransformation = static(default=optax.identity())
 
     controlled = False
     remember = if_heard
@@ -68,7 +68,7 @@ class SGD:
     @property
     def plain(self) -> bool:
         """Whether steps are by (corrected) gradients alone, as the theorems have it."""
-        return canonical(self.optimizer) is canonical(optax.identity())
+        return canonical(self.transform) is canonical(optax.identity())
 
     @property
     def draws(self) -> int:
@@ -86,14 +86,14 @@ class SGD:
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> Work:
+    ) -> LocalUpdate:
         def user(i: Int[Array, ""]) -> Vector:
             return _descend(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
 
-        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
 
     def check(self, path: str, setting: "Setting") -> None:
-        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
+        _optimizers.check_direction(f"{path}.transform", self.transform, setting.task.dim)
 
 
 @part
@@ -110,22 +110,22 @@ class Proximal:
     batch: int | None = static(default=None, at_least=1)
     mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
 
-    controlled, plain, optimizer = False, False, optax.identity()
+    controlled, plain, transform = False, False, optax.identity()
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start = SGD.draws, SGD.reach, SGD.start
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> Work:
+    ) -> LocalUpdate:
         def user(i: Int[Array, ""]) -> Vector:
             zero = jnp.zeros_like(state.model)
             return _descend(self, k_batch, problem, i, state.model, zero, self.mu)
 
-        return Work(jax.vmap(user)(jnp.arange(problem.users)))
+        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
 
 
 @part
-class Controlled:
+class ControlVariateSGD:
     """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
     control_batch: samples for the renewal of a control; None for the whole local set.
@@ -133,7 +133,7 @@ class Controlled:
         c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
     warm_start: whether controls start from gradients at the initial model instead of 0.
 
-    The others, `step_size` to `optimizer`, are those of `SGD`. Users remember their c_i.
+    The others, `step_size` to `transform`, are those of `SGD`. Users remember their c_i.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -142,7 +142,7 @@ class Controlled:
     control_batch: int | None = static(default=None, at_least=1)
     control_option: int = static(default=1, one_of=(1, 2))
     warm_start: bool = static(default=False, one_of=(False, True))
-    optimizer: optax.GradientTransformation = static(default=optax.identity())
+    transform: optax.GradientTransformation = static(default=optax.identity())
 
     controlled = True
     remember = if_heard
@@ -171,7 +171,7 @@ class Controlled:
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> Work:
+    ) -> LocalUpdate:
         broadcast = state.control
         assert broadcast is not None  # `start` made it
 
@@ -184,10 +184,10 @@ class Controlled:
         else:
             drift = -updates / (self.steps * self.step_size)
             controls = state.local - broadcast[None] + drift
-        return Work(updates, controls, memory=controls)
+        return LocalUpdate(updates, controls, memory=controls)
 
     def check(self, path: str, setting: "Setting") -> None:
-        _optimizers.check_direction(f"{path}.optimizer", self.optimizer, setting.task.dim)
+        _optimizers.check_direction(f"{path}.transform", self.transform, setting.task.dim)
         draws_control = self.control_option == 1 or self.warm_start
         if self.control_batch is not None and not draws_control:
             raise InputError(
@@ -257,7 +257,7 @@ def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | No
 
 
 def _descend(
-    local: SGD | Proximal | Controlled,
+    local: SGD | Proximal | ControlVariateSGD,
     key: PRNGKeyArray,
     problem: Problem,
     user: Int[Array, ""],
@@ -267,7 +267,7 @@ def _descend(
 ) -> Vector:
     """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
     # Somebody's optimiser may know coordinates by their place in the vector.
-    known = canonical(local.optimizer) is canonical(optax.identity())
+    known = canonical(local.transform) is canonical(optax.identity())
     held = layout(problem) if known else Vectors(problem)
     origin, correction = held.lay(model), held.lay(correction)
 
@@ -275,7 +275,7 @@ def _descend(
         update, memory = carry
         here = jax.tree.map(jnp.add, origin, update)
         along = jax.tree.map(jnp.add, slope(held, here, user, samples), correction)
-        direction, memory = local.optimizer.update(along, memory, here)
+        direction, memory = local.transform.update(along, memory, here)
         moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
         if pull is not None:  # apart from the step, which stays SGD's to the bit
             moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
@@ -283,5 +283,5 @@ def _descend(
 
     draws = user * local.steps + jnp.arange(local.steps)
     samples = minibatches(problem, user, local.batch, key, draws)
-    carry = jax.tree.map(jnp.zeros_like, origin), local.optimizer.init(origin)
+    carry = jax.tree.map(jnp.zeros_like, origin), local.transform.init(origin)
     return held.flat(jax.lax.scan(step, carry, samples, local.steps)[0][0])

@@ -10,14 +10,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.stages.compress import norms
-from jaxota.stages.local import SGD, Work, minibatches, slope
+from jaxota.stages.local import SGD, LocalUpdate, minibatches, slope
 from jaxota.tasks.problem import Problem, layout
 
 Tree = Any  # of a model, as a problem's layout holds it
 
 
 @part
-class Corrected:
+class PathCorrectedSGD:
     """K steps along a path that is corrected as far as the server trusts ĥ; gradients are sent.
 
     step_size: η, a number or an array to sweep over.
@@ -50,7 +50,7 @@ class Corrected:
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> Work:
+    ) -> LocalUpdate:
         server = state.server
         if not isinstance(server, dict) or not {"y", "trust"} <= server.keys():
             raise InputError(
@@ -72,7 +72,7 @@ class Corrected:
 
         sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
         sent = sums if self.gradients else moved
-        return Work(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
+        return LocalUpdate(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
 
     def _path(
         self,

@@ -25,9 +25,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota._core.part import Memory, Scalar, State, Vector
 from jaxota.stages.channel import Block
-from jaxota.stages.compress import Side
+from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
-from jaxota.stages.local import Work
+from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem as Problem
 from jaxota.tasks.problem import Task as Task
@@ -59,7 +59,7 @@ class LocalRule(Protocol):
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> Work:
+    ) -> LocalUpdate:
         """One round of all users from `state`, of which they hear what is broadcast."""
 
     def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
@@ -82,12 +82,12 @@ class Compressor(Protocol):
         """Coded scalars [user] for the server."""
 
     def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: Side
+        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
     ) -> tuple[Float[Array, "user s"], Memory]:
         """`values` [user, d] → what is sent [user, s], and what is to be remembered."""
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: Side
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
         """The average [d] from what was received [s], noise of that `deviation` included."""
 
@@ -196,7 +196,7 @@ class Carrier(Protocol):
 
 
 class Medium(Protocol):
-    """How an algorithm's users reach the server: over the channel (`Air`), or not (`Wired`)."""
+    """How users reach the server: over the channel (`OverTheAir`), or not (`ErrorFree`)."""
 
     def __call__(self, channel: Carrier) -> Carrier:
         """What takes the channel's place."""
@@ -219,7 +219,7 @@ class Estimator(Protocol):
 
 
 class Server(Protocol):
-    """At the server: the next model. `Adopt`, `Optimizer`."""
+    """At the server: the next model. `ReplaceModel`, `Optimizer`."""
 
     def start(self, model: Vector) -> Memory:
         """Memory before round 1."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxota._core import optimizers as _optimizers
 from jaxota._core.part import Memory, Scalar, State, Vector, part, static
-from jaxota.stages.compress import Side
+from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class Aggregate:
     estimate: Vector
     deviation: Scalar
     link: Link
-    side: Side
+    side: SideInfo
 
     replace = dataclasses.replace
 
 
 @part
-class Adopt:
+class ReplaceModel:
     """The estimate is the next model."""
 
     def start(self, model: Vector) -> None:
@@ -67,12 +67,12 @@ class Optimizer:
     """An optax transformation makes the step from the pseudo-gradient −(estimate − model).
 
     optimizer: the transformation, downhill as `optax.adam(0.1)` is: Reddi et al. 2021;
-        `optax.sgd(1.0)` is `Adopt`, to rounding.
+        `optax.sgd(1.0)` is `ReplaceModel`, to rounding.
     """
 
     optimizer: optax.GradientTransformation = static()
 
-    answer, output = Adopt.answer, Adopt.output
+    answer, output = ReplaceModel.answer, ReplaceModel.output
 
     def start(self, model: Vector) -> Memory:
         return self.optimizer.init(model)
