@@ -20,15 +20,16 @@ from jaxota.stages.server import ReplaceModel, as_server
 class Algorithm:
     """What users compute, what they send of it and how, and what the server makes of the sum.
 
-    local: what users compute in a round: `SGD`, `Proximal`, `ControlVariateSGD`.
-    precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
-    estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
-        `PooledMMSE`, `JamesStein`.
-    compress: what users send in place of their vectors: `Uncompressed`.
-    server: how the server steps: `ReplaceModel` takes the estimate as the next model; an optax
-        optimiser such as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
-    medium: how users reach the server: over the channel, `OverTheAir`, or over error-free links,
-        `ErrorFree`.
+    Attributes:
+        local: what users compute in a round: `SGD`, `Proximal`, `ControlVariateSGD`.
+        precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
+        estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
+            `PooledMMSE`, `JamesStein`.
+        compress: what users send in place of their vectors: `Uncompressed`.
+        server: how the server steps: `ReplaceModel` takes the estimate as the next model; an optax
+            optimiser such as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
+        medium: how users reach the server: over the channel, `OverTheAir`, or over error-free
+            links, `ErrorFree`.
     """
 
     local: LocalRule

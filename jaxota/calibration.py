@@ -36,12 +36,13 @@ def calibrate(
 ) -> Plan:
     """The plan that `simulate` with the same key would measure for `algorithm` on `task`.
 
-    key: a random key, that of the experiment.
-    algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
-    task: one of `jo.tasks`; the first fifth of every user's samples is used.
-    rounds: R, as many as the experiment has.
-    trials: independent runs to average over, each about the work of a trial of `simulate`.
-    initial: [trial, d] models to start from, in turn; by default the task draws them.
+    Args:
+        key: a random key, that of the experiment.
+        algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
+        task: one of `jo.tasks`; the first fifth of every user's samples is used.
+        rounds: R, as many as the experiment has.
+        trials: independent runs to average over, each about the work of a trial of `simulate`.
+        initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
     with _inside.noted() as found:
         arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
@@ -164,7 +165,8 @@ def _program(options: _arguments.Options, **arguments: Any) -> Plan:
 
 def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
     """Of what users send its energy [user]; over coordinates, mean and variance of what each user
-    holds [user] and of the average []."""
+    holds [user] and of the average [].
+    """
     average = held.mean(0)
     return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 

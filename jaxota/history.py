@@ -65,20 +65,23 @@ def check_scores(names: Iterable[str], by: str = "task") -> None:
 class History:
     """What a simulation yields. Row r is the state after round r; `None` is what has no meaning.
 
-    scores: [trial, evaluation] of each name, after rounds every, 2·every, …
-    power, control_power: [trial, round] max_i ‖x_i‖²/P of the model and of the control block.
-    mean_power, mean_control_power: [trial, round] mean_i ‖x_i‖²/P over all users, silent ones too.
-    error, control_error: [trial, round] ‖estimate − true average‖² of either block.
-    deviation, control_deviation: [trial, round] √ν, that of the noise on either average.
-    participants: [trial, round] number of users heard.
-    reports: [trial, round] coded scalars that each user reported beside its blocks.
-    user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
-    model: [trial, d] the last model.
-    average: [trial, d] the weighted average of all models, eq. final_output.
-    average_scores: [trial] the scores of that average, where they were asked for.
-    settings: [setting] the swept values of each name.
-    grid: of a product of settings the names of its axes and their sizes, in the order of [setting].
-    every: how many rounds pass between two evaluations.
+    Attributes:
+        scores: [trial, evaluation] of each name, after rounds every, 2·every, …
+        power, control_power: [trial, round] max_i ‖x_i‖²/P of the model and of the control block.
+        mean_power, mean_control_power: [trial, round] mean_i ‖x_i‖²/P over all users, silent ones
+            too.
+        error, control_error: [trial, round] ‖estimate − true average‖² of either block.
+        deviation, control_deviation: [trial, round] √ν, that of the noise on either average.
+        participants: [trial, round] number of users heard.
+        reports: [trial, round] coded scalars that each user reported beside its blocks.
+        user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
+        model: [trial, d] the last model.
+        average: [trial, d] the weighted average of all models, eq. final_output.
+        average_scores: [trial] the scores of that average, where they were asked for.
+        settings: [setting] the swept values of each name.
+        grid: of a product of settings the names of its axes and their sizes, in the order of
+            [setting].
+        every: how many rounds pass between two evaluations.
 
     A sweep puts an axis [setting] before all others.
     """

@@ -20,12 +20,14 @@ def curves(
 ) -> Figure:
     """One curve a history, `metric` against the round: the mean over trials and its 95 % band.
 
-    histories: of `simulate`, by the names of their curves; a trial that diverged by
-        `history.diverged` is left out, and counted.
-    metric: any score, or a result [trial, round].
-    title: above the figure.
-    log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band that
-        reaches zero runs off the lower edge, and a small triangle on that edge marks where.
+    Args:
+        histories: of `simulate`, by the names of their curves; a trial that diverged by
+            `history.diverged` is left out, and counted.
+        metric: any score, or a result [trial, round].
+        title: above the figure.
+        log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band
+            that reaches zero runs off the lower edge, and a small triangle on that edge marks
+            where.
     """
     return panels({"": _named("histories", histories)}, metric, title, log)
 
@@ -38,7 +40,8 @@ def panels(
 ) -> Figure:
     """`curves`, once for each group of histories, side by side on one scale.
 
-    groups: histories by their names, by the titles of their panels.
+    Args:
+        groups: histories by their names, by the titles of their panels.
 
     The other arguments are those of `curves`.
     """
@@ -76,11 +79,12 @@ def finals(
 ) -> Figure:
     """The last score against a swept value, with bands.
 
-    values: what was swept.
-    histories: by the name of each curve its histories, one a value.
-    metric: any score.
-    label: what the values are, below the axis.
-    title: above the figure.
+    Args:
+        values: what was swept.
+        histories: by the name of each curve its histories, one a value.
+        metric: any score.
+        label: what the values are, below the axis.
+        title: above the figure.
     """
     for name, text in (("metric", metric), ("label", label), ("title", title)):
         _validate.words(name, text)
@@ -109,8 +113,9 @@ def finals(
 def partition(task: Any, title: str = "") -> Figure:
     """How many samples of which label each user holds; users may be of unequal size.
 
-    task: one of classification, or another with whole numbers as `data["labels"]`.
-    title: above the figure.
+    Args:
+        task: one of classification, or another with whole numbers as `data["labels"]`.
+        title: above the figure.
     """
     held = _held(task)
     _validate.words("title", title)

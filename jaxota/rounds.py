@@ -137,7 +137,8 @@ def _aggregate(
 
 def _reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
     """How many coded scalars each user reported: what a precoder and an estimator must hear, too,
-    but where nothing is on the air."""
+    but where nothing is on the air.
+    """
     over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
     asked = sum(getattr(each, "reports", 0) for each in over_the_air)
     return jnp.float32(len(side.reports) + asked)

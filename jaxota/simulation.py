@@ -37,20 +37,23 @@ def simulate(
 ) -> History:
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
 
-    key: a random key; trial t's random numbers depend on it and on t alone.
-    algorithm: one such as `jo.cobaaf(...)`.
-    channel: a `jo.Channel(...)`.
-    task: one of `jo.tasks`.
-    rounds: R, communication rounds.
-    trials: independent Monte Carlo runs.
-    plan: what calibration would yield; by default it is measured, once for all algorithms that
-        share what `calibrate` runs of them, and remembered.
-    initial: [trial, d] models to start from; by default the task draws them, as calibration does:
-        to calibrate from models of your own, give the plan of `calibrate(..., initial=...)`.
-    every: the task is scored after rounds every, 2·every, …
-    calibration_trials: runs that calibration averages over, where a plan is measured: each is about
-        the work of a trial, so that fewer of them, or a `plan`, save most of a short run's time.
-    user_power: also keep every user's power ratio, [trial, round, user].
+    Args:
+        key: a random key; trial t's random numbers depend on it and on t alone.
+        algorithm: one such as `jo.cobaaf(...)`.
+        channel: a `jo.Channel(...)`.
+        task: one of `jo.tasks`.
+        rounds: R, communication rounds.
+        trials: independent Monte Carlo runs.
+        plan: what calibration would yield; by default it is measured, once for all algorithms that
+            share what `calibrate` runs of them, and remembered.
+        initial: [trial, d] models to start from; by default the task draws them, as calibration
+            does: to calibrate from models of your own, give the plan of `calibrate(...,
+            initial=...)`.
+        every: the task is scored after rounds every, 2·every, …
+        calibration_trials: runs that calibration averages over, where a plan is measured: each is
+            about the work of a trial, so that fewer of them, or a `plan`, save most of a short
+            run's time.
+        user_power: also keep every user's power ratio, [trial, round, user].
 
     What is not allowed raises `InputError`. Inside your own `jax.jit` or `jax.vmap` shapes, counts
     and choices do; of traced numbers that are not allowed (a step size below 0, more participants

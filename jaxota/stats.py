@@ -16,10 +16,11 @@ from jaxota.history import DIMENSIONS, History
 class Interval:
     """A mean over trials with its two-sided Student-t confidence interval, per column.
 
-    mean: over the trials used.
-    low, high: the bounds of the interval.
-    used, trials: trials that hold an inf or a NaN anywhere are left out, and counted: `used` of
-        `trials` remain. With fewer than two the bounds are NaN, with none the mean too.
+    Attributes:
+        mean: over the trials used.
+        low, high: the bounds of the interval.
+        used, trials: trials that hold an inf or a NaN anywhere are left out, and counted: `used` of
+            `trials` remain. With fewer than two the bounds are NaN, with none the mean too.
     """
 
     mean: Float[np.ndarray, "*column"]
@@ -42,8 +43,9 @@ class Interval:
 def interval(values: Numbers, level: float = 0.95) -> Interval:
     """Mean and confidence interval over trials.
 
-    values: [trial, …].
-    level: how often such an interval holds the mean, 0 … 1.
+    Args:
+        values: [trial, …].
+        level: how often such an interval holds the mean, 0 … 1.
     """
     if not isinstance(level, numbers.Real) or not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
@@ -64,8 +66,9 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
 def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval:
     """Mean of `values` − `reference`, trial by trial: the random numbers they share cancel.
 
-    values, reference: [trial, …] of the same trials.
-    level: as of `interval`.
+    Args:
+        values, reference: [trial, …] of the same trials.
+        level: as of `interval`.
     """
     mine, other = _by_trial("values", values), _by_trial("reference", reference)
     if mine.shape != other.shape:
@@ -82,9 +85,10 @@ def scores(
 ) -> Float[np.ndarray, "trial evaluation"]:
     """A score [trial, evaluation], or a result [trial, round], NaN in all of a diverged trial.
 
-    history: of `simulate`.
-    metric: the name of the score or of the result.
-    whose: what the history is called where it has no such metric.
+    Args:
+        history: of `simulate`.
+        metric: the name of the score or of the result.
+        whose: what the history is called where it has no such metric.
 
     A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
     """

@@ -47,9 +47,10 @@ def sweep(
     Several such arrays go in step, so they must be of one length. All settings share trial t's
     random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
 
-    over: a product in the place of arrays, `jo.grid(snr_db=[0, 10], users=[20, 200])`, also over
-        fields that count or choose; `to_xarray` has a dimension for each. For sweeps that do not
-        fit into memory, or of several algorithms, see `Study`.
+    Args:
+        over: a product in the place of arrays, `jo.grid(snr_db=[0, 10], users=[20, 200])`, also
+            over fields that count or choose; `to_xarray` has a dimension for each. For sweeps that
+            do not fit into memory, or of several algorithms, see `Study`.
 
     The other arguments are those of `simulate`; with `over` there are no plan, initial models or
     power of users. Inside your own `jax.jit` one setting that is not allowed makes all results NaN.

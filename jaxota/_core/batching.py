@@ -29,7 +29,8 @@ def trials_at_once(
     algorithms: Sequence["Algorithm"], task: Task, copies: int = 1, rounds: int = 0
 ) -> int:
     """How many trials of `algorithms` side by side are in flight at once, if as many `copies` of
-    each run beside them: settings, and devices."""
+    each run beside them: settings, and devices.
+    """
     most = MEMORY // (bytes_per_trial(algorithms, task, rounds) * copies)
     if jax.default_backend() == "cpu":
         steps = max(_floats_of_steps(algorithm, task) for algorithm in algorithms)
@@ -39,7 +40,8 @@ def trials_at_once(
 
 def _floats_of_steps(algorithm: "Algorithm", task: Task) -> int:
     """What the users of a trial hold in a step: minibatches and what is computed of them, and of
-    models the origin, the difference, the gradient and the direction."""
+    models the origin, the difference, the gradient and the direction.
+    """
     draws = algorithm.local.draws
     batches = task.floats_per_trial(draws) - task.floats_per_trial(0)
     return 4 * task.users * task.dim + batches

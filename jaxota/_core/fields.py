@@ -143,7 +143,8 @@ def _remember(array: Any, allowed: tuple[Any, ...]) -> None:
 
 def vouch(part: T, *names: str) -> T:
     """`part`, whose arrays of these `names` were checked where they came from: they are not looked
-    at again."""
+    at again.
+    """
     for field in dataclasses.fields(_as_dataclass(part)):
         value, rules = getattr(part, field.name), field.metadata
         if field.name in names and value is not None:

@@ -15,7 +15,8 @@ def check_direction(
     path: str, optimizer: optax.GradientTransformation, dim: int, downhill: bool = False
 ) -> None:
     """Refuse what is no transformation, and one that answers a gradient by pointing the wrong way:
-    with it, or, where it makes the step itself (`downhill`), against it."""
+    with it, or, where it makes the step itself (`downhill`), against it.
+    """
     like = "optax.sgd(1.0)" if downhill else "optax.scale_by_adam()"
     if not isinstance(optimizer, optax.GradientTransformation):
         raise InputError(

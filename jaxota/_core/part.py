@@ -48,9 +48,10 @@ def static(
 ) -> Any:
     """A field that counts or chooses: a new value is a new program.
 
-    default: its value where none is given; checkers know it if it is named, `default=...`.
-    at_least: the least whole number allowed.
-    one_of: all values allowed.
+    Args:
+        default: its value where none is given; checkers know it if it is named, `default=...`.
+        at_least: the least whole number allowed.
+        one_of: all values allowed.
     """
     allowed = {"at_least": at_least, "one_of": one_of}
     return dataclasses.field(default=default, metadata={"static": True, **allowed})
@@ -68,12 +69,13 @@ def traced(
 ) -> Any:
     """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
-    default: its value where none is given, `None` if it may be absent; checkers know it if it is
-        named, `default=...`.
-    rank: how many axes it has.
-    above, at_least, below: bounds of its values.
-    infinite: whether +inf is allowed.
-    dtype: "float32", "int32", or "key" for a random key.
+    Args:
+        default: its value where none is given, `None` if it may be absent; checkers know it if it
+            is named, `default=...`.
+        rank: how many axes it has.
+        above, at_least, below: bounds of its values.
+        infinite: whether +inf is allowed.
+        dtype: "float32", "int32", or "key" for a random key.
     """
     allowed = {"above": above, "at_least": at_least, "below": below, "infinite": infinite}
     return dataclasses.field(default=default, metadata={"rank": rank, "dtype": dtype, **allowed})
@@ -85,7 +87,9 @@ def traced(
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure.
 
-    cls: a class with fields declared by `traced()` and `static()`, or that are parts themselves.
+    Args:
+        cls: a class with fields declared by `traced()` and `static()`, or that are parts
+            themselves.
 
     Its `replace(**changes)` is `dataclasses.replace`; a class that says `replace =
     dataclasses.replace` lets type checkers know, too.
@@ -119,15 +123,16 @@ def part(cls: type[T]) -> type[T]:
 class State:
     """What survives a round of one trial. What a stage does not remember is `None`.
 
-    model: [d] the broadcast model.
-    control: [d] the estimate of the control block, broadcast too, or ().
-    local: [user, …] what the local rule remembers.
-    compress: [user, …] what the compressor remembers of each block.
-    estimate: what the estimator remembers of each block.
-    server: what the server's rule remembers.
-    average: [d] weighted average of the models so far, eq. final_output.
-    weight: [] total weight behind `average`, in units of the newest model's.
-    fading: what the fading remembers.
+    Attributes:
+        model: [d] the broadcast model.
+        control: [d] the estimate of the control block, broadcast too, or ().
+        local: [user, …] what the local rule remembers.
+        compress: [user, …] what the compressor remembers of each block.
+        estimate: what the estimator remembers of each block.
+        server: what the server's rule remembers.
+        average: [d] weighted average of the models so far, eq. final_output.
+        weight: [] total weight behind `average`, in units of the newest model's.
+        fading: what the fading remembers.
     """
 
     model: Vector
@@ -187,12 +192,14 @@ MaybeByUser: TypeAlias = Traced[Float[Array, "round user"] | None]
 class Plan:
     """What an offline, noise-free run tells the users and the server beforehand, by round.
 
-    update_energy: [round] max_i E‖Δ_i‖², which scales the precoder.
-    model_mean, model_var: [round, user] the estimators' prior of what each user holds, over
-        coordinates and trials.
-    control_energy, control_mean, control_var: the same of controls, for algorithms that have them.
-    average_mean, average_var: [round] the prior of the average itself, for `PooledMMSE` alone.
-    average_control_mean, average_control_var: [round] that of the average of controls.
+    Attributes:
+        update_energy: [round] max_i E‖Δ_i‖², which scales the precoder.
+        model_mean, model_var: [round, user] the estimators' prior of what each user holds, over
+            coordinates and trials.
+        control_energy, control_mean, control_var: the same of controls, for algorithms that have
+            them.
+        average_mean, average_var: [round] the prior of the average itself, for `PooledMMSE` alone.
+        average_control_mean, average_control_var: [round] that of the average of controls.
 
     All but the first three are `None` where absent.
     """

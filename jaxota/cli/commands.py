@@ -65,7 +65,8 @@ def _answers() -> dict[str, Callable[[argparse.Namespace], int]]:
 
 def _collect_seldom() -> None:
     """Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
-    again and again and once more at the exit, would take a fifth of a short run."""
+    again and again and once more at the exit, would take a fifth of a short run.
+    """
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
 

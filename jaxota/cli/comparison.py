@@ -183,7 +183,8 @@ def _power_ratio(history) -> np.ndarray:
 
 def plus_minus(value: stats.Interval, nothing: str = "") -> str:
     """Mean ± half width in as many digits as the latter supports; a difference has `nothing` to
-    say where no trial is left, and a sign."""
+    say where no trial is left, and a sign.
+    """
     sign = "+" if nothing else ""
     if not value.used:
         return nothing or "all diverged"

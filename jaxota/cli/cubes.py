@@ -23,7 +23,8 @@ _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
 def curves(rows: Iterable[list[Any]], metric: str) -> dict[str, Any] | None:
     """What `page.js` draws, `metric` first; None of rows that are no curves.
 
-    rows: header first: `algorithm`, what was swept, `round`, `metric`, and numbers.
+    Args:
+        rows: header first: `algorithm`, what was swept, `round`, `metric`, and numbers.
     """
     header, *body = [[str(cell) for cell in row] for row in rows]
     if header[0] != "algorithm" or not {"round", "metric", *_NUMBERS} <= {*header}:

@@ -28,8 +28,9 @@ from jaxota.study.job import StudyJob
 class Misled:
     """A server that takes σ² to be so many times what it is.
 
-    server: which.
-    times: how many.
+    Attributes:
+        server: which.
+        times: how many.
     """
 
     server: Server

@@ -24,10 +24,11 @@ Effect: TypeAlias = Callable[[Scores], np.ndarray]
 class Part:
     """Something that a claim says.
 
-    name: the number of its claim, and a letter where there are several parts.
-    effect: what it is judged by [draw], of final scores.
-    unit: of the effect: "ratio", "difference" of gaps, or "points" of accuracy, in %.
-    limit: it holds on draws with a ratio or a difference below this, or with points above it.
+    Attributes:
+        name: the number of its claim, and a letter where there are several parts.
+        effect: what it is judged by [draw], of final scores.
+        unit: of the effect: "ratio", "difference" of gaps, or "points" of accuracy, in %.
+        limit: it holds on draws with a ratio or a difference below this, or with points above it.
     """
 
     name: str
@@ -55,7 +56,8 @@ class Part:
 
     def on(self, scores: Scores) -> np.ndarray:
         """The effect [draw]; where it is not defined, as all that it compares diverged, it is as
-        far from the claim as can be."""
+        far from the claim as can be.
+        """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             found = self.effect(scores)
         return np.where(np.isnan(found), -np.inf if self.unit == "points" else np.inf, found)

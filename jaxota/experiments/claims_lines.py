@@ -23,9 +23,10 @@ RULE = (
 class Line:
     """A part of a claim under one precoder.
 
-    effects: [draw].
-    power_ratio: the largest of the algorithms compared: mean over trials, largest of all rounds,
-        median over draws.
+    Attributes:
+        effects: [draw].
+        power_ratio: the largest of the algorithms compared: mean over trials, largest of all
+            rounds, median over draws.
     """
 
     part: Part

@@ -17,7 +17,8 @@ DATA = ("csv", "md", "nc")
 class Claims:
     """Every part of the claims that were asked for, under both precoders.
 
-    said: of the data, if there is anything to say.
+    Attributes:
+        said: of the data, if there is anything to say.
     """
 
     name = "claims"

@@ -29,7 +29,8 @@ PRECODED = "COTAF", "BAAF", "COBAAF"
 class Runs:
     """Figures on one kind of data, as something to run.
 
-    changed: fields of the task, by which other data are asked for.
+    Attributes:
+        changed: fields of the task, by which other data are asked for.
     """
 
     figures: tuple[str, ...]

@@ -115,7 +115,8 @@ def settled(values: np.ndarray) -> np.ndarray:
 
 def best(gaps: Any, among: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Whose median gap is the lowest [spreads, snr_db], by number, −1 where all diverge, and
-    whether it is below the second, paired, beyond doubt."""
+    whether it is below the second, paired, beyond doubt.
+    """
     medians = np.stack([np.median(gaps.sel(algorithm=name).values, -1) for name in among])
     order = np.argsort(medians, 0)
     pairs = np.full((*medians.shape[1:], gaps.sizes["draw"]), 0.0)

@@ -28,11 +28,12 @@ ALL = "noisy FedAvg", *PRECODED, SCAFFOLD, FEDAVG
 class Choice:
     """Something that the paper leaves open.
 
-    levels: in words, what we choose first.
-    values: of each level.
-    columns: of the design.
-    field: of the study that takes the values, where they are numbers.
-    touches: the algorithms that are another program for each value.
+    Attributes:
+        levels: in words, what we choose first.
+        values: of each level.
+        columns: of the design.
+        field: of the study that takes the values, where they are numbers.
+        touches: the algorithms that are another program for each value.
     """
 
     name: str

@@ -86,7 +86,8 @@ def natural(points: np.ndarray, shares: np.ndarray) -> tuple[int, bool]:
 class Judged:
     """A family's parts at all of its settings.
 
-    effects: by the name of a part [point, draw].
+    Attributes:
+        effects: by the name of a part [point, draw].
     """
 
     family: Family

@@ -19,7 +19,8 @@ SHORT = {"SCAFFOLD (noise-free)": "SCAFFOLD", "FedAvg (noise-free)": "FedAvg"}
 
 def draw(judged: dict[str, Judged], dataset: Any) -> Figure:
     """Above main effects [part, choice] of each family, below curves: ours, and where a figure
-    appears or is nearest."""
+    appears or is nearest.
+    """
     paper = _style.on_paper()
     with matplotlib.rc_context(_style.fonts()):
         size = (_style.width(1), 9.4) if paper else (_style.width(2), 6.9)
@@ -106,7 +107,8 @@ def _title(judged: Judged, place: Place) -> str:
 
 def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, title: str) -> None:
     """Of each algorithm of a figure the mean over draws, of gaps the geometric one, with its 95 %
-    band."""
+    band.
+    """
     family = judged.family
     point, metric = family.points[number], EXPERIMENTS[figure].metric
     last, setting = 1 + family.evaluation(point), family.setting(point)

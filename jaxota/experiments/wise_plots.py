@@ -17,7 +17,8 @@ HIGH, LOW = 1.35, 1.7  # inches: a row of maps, and a row of courses
 
 def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
     """A row of maps for each of the `ratios` [shape, spread, snr_db, draw, round], and below, over
-    the rounds, the median by SNR and the range of nine tenths of the regimes."""
+    the rounds, the median by SNR and the range of nine tenths of the regimes.
+    """
     with matplotlib.rc_context(_style.fonts()):
         across = _style.columns(len(regimes.shapes), 2)
         numbers = list(range(len(regimes.shapes)))

@@ -36,16 +36,17 @@ class Gaussian:
 class Channel:
     """A multiple-access channel with real noise of variance sw2 per coordinate on each block.
 
-    snr_db: 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an infinite
-        one is the ideal channel.
-    power: the budget P of the model block.
-    control_power: that of the control block: the same unless given.
-    fading: `rayleigh(...)`, `rician(...)` or `nakagami(...)`; by default none.
-    gains: [user] the users' mean power gains, under fading; 1 unless given.
-    participants: the size of a uniformly drawn set of users that alone transmit, the paper's AS4;
-        by default all.
-    snr_per: what the signal-to-noise ratio is of, "vector" or "symbol".
-    noise: its law, `Gaussian()`.
+    Attributes:
+        snr_db: 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
+            infinite one is the ideal channel.
+        power: the budget P of the model block.
+        control_power: that of the control block: the same unless given.
+        fading: `rayleigh(...)`, `rician(...)` or `nakagami(...)`; by default none.
+        gains: [user] the users' mean power gains, under fading; 1 unless given.
+        participants: the size of a uniformly drawn set of users that alone transmit, the paper's
+            AS4; by default all.
+        snr_per: what the signal-to-noise ratio is of, "vector" or "symbol".
+        noise: its law, `Gaussian()`.
     """
 
     snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)
@@ -166,14 +167,15 @@ class ErrorFree:
 class Block:
     """One of the two transmitted blocks of a round: updates Δ_i, or controls c_i.
 
-    values: [user, d], after compression [user, s]: what the users send.
-    held: [user, d] what the users hold: θ_i, or c_i.
-    origin: [d] what the server adds back: θ̂ for updates, 0 for controls.
-    power: [] the budget P of this block.
-    reach: [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls.
-    moments: this round's row of the plan.
-    energies: [user] ‖·‖² of `values`.
-    side: coded side information.
+    Attributes:
+        values: [user, d], after compression [user, s]: what the users send.
+        held: [user, d] what the users hold: θ_i, or c_i.
+        origin: [d] what the server adds back: θ̂ for updates, 0 for controls.
+        power: [] the budget P of this block.
+        reach: [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls.
+        moments: this round's row of the plan.
+        energies: [user] ‖·‖² of `values`.
+        side: coded side information.
     """
 
     values: Float[Array, "user s"]
@@ -230,7 +232,8 @@ def superpose(
 
 def _weighted(energy: Float[Array, "user"], link: Link) -> tuple[Float[Array, "user"], Scalar]:
     """Of energies the weights √α_i by which users count, their mean over S^r being 1,
-    and the common energy of the same noise: n√α = Σ√α_i."""
+    and the common energy of the same noise: n√α = Σ√α_i.
+    """
     least = jnp.min(jnp.where(link.heard > 0, energy, jnp.inf))
     least = jnp.where(jnp.isfinite(least), least, 0.0)  # where nobody is heard
     weight = jnp.where(energy > least, jnp.sqrt(least / energy), 1.0)  # of the largest √α_i

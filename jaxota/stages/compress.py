@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class SideInfo:
     """Coded side information of one block: few numbers, which arrive without error.
 
-    key: of random numbers that users and server share in this round.
-    reports: [user] what users report, by names.
-    answer: what the server answers to all of them before they send.
+    Attributes:
+        key: of random numbers that users and server share in this round.
+        reports: [user] what users report, by names.
+        answer: what the server answers to all of them before they send.
     """
 
     key: PRNGKeyArray | None = None
@@ -71,9 +72,10 @@ class Uncompressed:
 def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
     """A part's `remember`: `after` for users who were `heard`, `before` for the others.
 
-    self: the part, as it is one of its methods.
-    before, after: [user, …] what users remembered before the round, and of it.
-    heard: [user] 1 for users who were heard, else 0.
+    Args:
+        self: the part, as it is one of its methods.
+        before, after: [user, …] what users remembered before the round, and of it.
+        heard: [user] 1 for users who were heard, else 0.
     """
 
     def chosen(new: Array, old: Array) -> Array:
@@ -86,7 +88,8 @@ def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "u
 class Centred:
     """The mean of a vector's coordinates is reported, coded, and the rest is sent.
 
-    rest: how; `Clipped()`, say.
+    Attributes:
+        rest: how; `Clipped()`, say.
     """
 
     rest: "Compressor" = Uncompressed()
@@ -123,7 +126,8 @@ class Centred:
 class Clipped:
     """Vectors are cut to the level τ that the server answers; what is cut off comes later.
 
-    leak: what share of it is kept for the next round.
+    Attributes:
+        leak: what share of it is kept for the next round.
 
     It goes with a server that answers a level, as `Innovations` does. Users who were not heard keep
     what they had: their round is lost, as FedAvg's would be.

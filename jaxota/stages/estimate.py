@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def no_memory(self: object, dim: int) -> Memory:
     """An estimator's `start`: it remembers nothing.
 
-    self: the estimator, as it is one of its methods.
-    dim: d.
+    Args:
+        self: the estimator, as it is one of its methods.
+        dim: d.
     """
     return None
 

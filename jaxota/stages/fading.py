@@ -37,10 +37,11 @@ class Link:
     The server is left with (1/n)·Σ gain_i·v_i over the n users heard, and with noise of deviation
     √(sw2·E/P)/(n·floor), where E is the energy that spends the whole budget P.
 
-    heard: [user] 1 for users in S^r, else 0.
-    gain: [user] what remains of a user's signal after fading and the answer to it.
-    amplification: [user] power that the answer takes, (h_min/h)² for inversion.
-    floor: [] h_min, what the server divides by besides n.
+    Attributes:
+        heard: [user] 1 for users in S^r, else 0.
+        gain: [user] what remains of a user's signal after fading and the answer to it.
+        amplification: [user] power that the answer takes, (h_min/h)² for inversion.
+        floor: [] h_min, what the server divides by besides n.
     """
 
     heard: PerUser
@@ -139,8 +140,9 @@ class Nakagami:
 class Inversion:
     """Users who think their gain above a floor invert it down to that floor, the others keep still.
 
-    threshold: h_min of the model block.
-    control_threshold: ρ_min of the control block.
+    Attributes:
+        threshold: h_min of the model block.
+        control_threshold: ρ_min of the control block.
     """
 
     threshold: Traced[Scalar] = traced(default=0.3, above=0.0)
@@ -159,7 +161,8 @@ class Inversion:
         noise: Scalar,
     ) -> Link:
         """Of h and ĥ the server sees the real part of h/ĥ: amplitude and phase
-        that inversion missed remain. Heard is who thinks h above the floor."""
+        that inversion missed remain. Heard is who thinks h above the floor.
+        """
         gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
         power = jnp.sum(estimates**2, 0)
         heard = power > floor**2
@@ -179,10 +182,11 @@ class Inversion:
 class Fading:
     """A law of fading, and how users answer what they know of it.
 
-    law: how gains are drawn: `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`.
-    answer: what users do with what they know of their gains.
-    csi_error: variance of the error in what they know.
-    antennas: how many the server has.
+    Attributes:
+        law: how gains are drawn: `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`.
+        answer: what users do with what they know of their gains.
+        csi_error: variance of the error in what they know.
+        antennas: how many the server has.
     """
 
     law: "Law"
@@ -239,12 +243,13 @@ def rayleigh(
 ) -> Fading:
     """Rayleigh fading: h is heard above `threshold` with probability exp(−threshold²).
 
-    threshold: h_min of the model block: users below it keep still.
-    control_threshold: ρ_min of the control block.
-    csi_error: variance of the error in what users know of their gains.
-    correlation: of the scattered component between rounds, 0 … 1.
-    answer: what users do with their gains in place of truncated inversion.
-    antennas: how many the server has; more than one need an `answer` that combines them.
+    Args:
+        threshold: h_min of the model block: users below it keep still.
+        control_threshold: ρ_min of the control block.
+        csi_error: variance of the error in what users know of their gains.
+        correlation: of the scattered component between rounds, 0 … 1.
+        answer: what users do with their gains in place of truncated inversion.
+        antennas: how many the server has; more than one need an `answer` that combines them.
     """
     kept = _answer(threshold, control_threshold, answer)
     return Fading(Rayleigh(correlation), kept, csi_error, antennas)
@@ -261,8 +266,9 @@ def rician(
 ) -> Fading:
     """Rician fading.
 
-    k_factor: power of the line of sight over that of the scattering: 0 is Rayleigh, infinity is no
-        fading.
+    Args:
+        k_factor: power of the line of sight over that of the scattering: 0 is Rayleigh, infinity is
+            no fading.
 
     The other arguments are those of `rayleigh`.
     """
@@ -281,7 +287,8 @@ def nakagami(
 ) -> Fading:
     """Nakagami-m fading, without correlation between rounds.
 
-    m: the shape, at least 1/2: 1 is Rayleigh, more is steadier.
+    Args:
+        m: the shape, at least 1/2: 1 is Rayleigh, more is steadier.
 
     The other arguments are those of `rayleigh`; `correlation` must be 0.
     """

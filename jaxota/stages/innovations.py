@@ -42,7 +42,8 @@ class Average(Protocol):
 class Whitening:
     """γ grows while innovations agree, and falls while they contradict each other (11–13).
 
-    rate: how fast, in its logarithm.
+    Attributes:
+        rate: how fast, in its logarithm.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
@@ -65,7 +66,8 @@ class Whitening:
 class Fixed:
     """One γ for all rounds.
 
-    gain: that one.
+    Attributes:
+        gain: that one.
     """
 
     gain: Traced[Scalar] = traced(default=1.0, above=0.0)
@@ -83,7 +85,8 @@ class Fixed:
 class Switching:
     """An average that switches itself off while the model still travels (11, 14).
 
-    rate: how fast, in the logarithm of the share δ by which it follows.
+    Attributes:
+        rate: how fast, in the logarithm of the share δ by which it follows.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
@@ -113,8 +116,9 @@ class Last:
 class Innovations:
     """The server follows the innovation y, what it received beyond its model, by a gain.
 
-    gain: how far, `Whitening()`.
-    average: how far the output follows, `Switching()`.
+    Attributes:
+        gain: how far, `Whitening()`.
+        average: how far the output follows, `Switching()`.
 
     It answers the level τ to `Clipped` (8), and broadcasts y and how far it is to be trusted, λ, to
     `PathCorrectedSGD` (10), which reports the norms that it needs.
@@ -170,7 +174,7 @@ class Innovations:
 
 
 def alike(a: Vector, b: Vector) -> Scalar:
-    """z = tanh(½√d·cos(a, b)), 0 where one of them is 0 (11)."""
+    """Z = tanh(½√d·cos(a, b)), 0 where one of them is 0 (11)."""
     both = jnp.linalg.norm(a) * jnp.linalg.norm(b)
     cosine = jnp.where(both > 0, jnp.vdot(a, b) / jnp.where(both > 0, both, 1.0), 0.0)
     return jnp.tanh(0.5 * a.size**0.5 * cosine)

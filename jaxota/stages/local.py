@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 class LocalUpdate:
     """What the users made of a round: what is to be sent, and apart from it where they went.
 
-    update: [user, d] what the model block carries.
-    controls: [user, d] what the control block carries, or ().
-    memory: [user, …] what users remember, if they are heard.
-    moved: [user, d] θ_i − θ̂, `None` where it is what the model block carries.
-    reports: [user] coded scalars for the server, by names.
+    Attributes:
+        update: [user, d] what the model block carries.
+        controls: [user, d] what the control block carries, or ().
+        memory: [user, …] what users remember, if they are heard.
+        moved: [user, d] θ_i − θ̂, `None` where it is what the model block carries.
+        reports: [user] coded scalars for the server, by names.
     """
 
     update: Float[Array, "user d"]
@@ -49,11 +50,12 @@ class LocalUpdate:
 class SGD:
     """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update.
 
-    step_size: η, a number or an array to sweep over.
-    steps: K, local steps a round.
-    batch: samples that a user draws for each step; None for its whole local set.
-    transform: an optax transformation of u before the factor η, its memory fresh each round:
-        `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
+    Attributes:
+        step_size: η, a number or an array to sweep over.
+        steps: K, local steps a round.
+        batch: samples that a user draws for each step; None for its whole local set.
+        transform: an optax transformation of u before the factor η, its memory fresh each round:
+            `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -100,7 +102,8 @@ class SGD:
 class Proximal:
     """SGD that is pulled back: u = g_i(θ_i) + μ(θ_i − θ̂); FedProx (Li et al., 2020).
 
-    mu: μ, a number or an array to sweep over; 0 is `SGD`.
+    Attributes:
+        mu: μ, a number or an array to sweep over; 0 is `SGD`.
 
     The others are those of `SGD`; it takes no optimiser.
     """
@@ -128,10 +131,11 @@ class Proximal:
 class ControlVariateSGD:
     """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
-    control_batch: samples for the renewal of a control; None for the whole local set.
-    control_option: 1 renews c_i with g_i at the broadcast model; 2 is SCAFFOLD's cheaper
-        c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
-    warm_start: whether controls start from gradients at the initial model instead of 0.
+    Attributes:
+        control_batch: samples for the renewal of a control; None for the whole local set.
+        control_option: 1 renews c_i with g_i at the broadcast model; 2 is SCAFFOLD's cheaper
+            c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
+        warm_start: whether controls start from gradients at the initial model instead of 0.
 
     The others, `step_size` to `transform`, are those of `SGD`. Users remember their c_i.
     """
@@ -216,12 +220,13 @@ def minibatch_gradient(
 ) -> Vector:
     """g_i(model) [d] of one user: over `batch` samples drawn with replacement, or over all it has.
 
-    problem: what the task gives for a trial.
-    model: [d] where the gradient is taken.
-    user: the number i of the user.
-    batch: how many samples, None for the whole local set.
-    key: of the round; user and step choose the samples by the number `draw` among its draws.
-    draw: the number of this draw: each user and step has its own.
+    Args:
+        problem: what the task gives for a trial.
+        model: [d] where the gradient is taken.
+        user: the number i of the user.
+        batch: how many samples, None for the whole local set.
+        key: of the round; user and step choose the samples by the number `draw` among its draws.
+        draw: the number of this draw: each user and step has its own.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
     return slope(Vectors(problem), model, user, samples[0] if samples is not None else samples)
@@ -232,11 +237,12 @@ def minibatches(
 ) -> Int[Array, "draw batch"] | None:
     """The samples [draw, batch] of several draws of one user, for `problem.gradient`.
 
-    problem: what the task gives for a trial.
-    user: the number i of the user.
-    batch: how many samples; None for the whole local set, for which nothing is drawn: None.
-    key: of the round.
-    draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
+    Args:
+        problem: what the task gives for a trial.
+        user: the number i of the user.
+        batch: how many samples; None for the whole local set, for which nothing is drawn: None.
+        key: of the round.
+        draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
 
     Draw a round's before its steps, and scan over them: inside the loop of the steps the drawing
     costs several times as much.

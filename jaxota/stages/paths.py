@@ -20,12 +20,13 @@ Tree = Any  # of a model, as a problem's layout holds it
 class PathCorrectedSGD:
     """K steps along a path that is corrected as far as the server trusts ĥ; gradients are sent.
 
-    step_size: η, a number or an array to sweep over.
-    steps: K, local steps a round.
-    batch: samples that a user draws for each step; None for its whole local set.
-    trusting: whether the path is corrected at all (1).
-    striding: whether a user whose path expands takes shorter steps (4).
-    gradients: whether −ηΣg is sent, the plain gradients along the path (3), or where it ended.
+    Attributes:
+        step_size: η, a number or an array to sweep over.
+        steps: K, local steps a round.
+        batch: samples that a user draws for each step; None for its whole local set.
+        trusting: whether the path is corrected at all (1).
+        striding: whether a user whose path expands takes shorter steps (4).
+        gradients: whether −ηΣg is sent, the plain gradients along the path (3), or where it ended.
 
     It goes with a server that broadcasts `y` and `trust`, as `Innovations` does.
     """

@@ -48,7 +48,8 @@ class MeanPower:
 class Constant:
     """x_i = gain·Δ_i in all rounds.
 
-    gain: √α; without one, the largest that meets the plan's budget.
+    Attributes:
+        gain: √α; without one, the largest that meets the plan's budget.
     """
 
     gain: Traced[Scalar | None] = traced(default=None, above=0.0)
@@ -69,7 +70,8 @@ class Constant:
 class Bounded:
     """α = P/(KηM)² and β = P/M².
 
-    bound: M, a known bound on gradient norms.
+    Attributes:
+        bound: M, a known bound on gradient norms.
     """
 
     bound: Traced[Scalar] = traced(above=0.0)

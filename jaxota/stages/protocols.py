@@ -145,7 +145,8 @@ class Answer(Protocol):
         noise: Scalar,
     ) -> Link:
         """The link of block 0 (model) or 1 (controls), true and known gains [2, antenna, user];
-        `noise` is d·sw2/P."""
+        `noise` is d·sw2/P.
+        """
 
 
 class Noise(Protocol):
@@ -161,7 +162,8 @@ class Noise(Protocol):
 
 class Carrier(Protocol):
     """In the air, or in its place: what carries both blocks. `Channel`, `Ideal` of
-    `jaxota.stages.channel`."""
+    `jaxota.stages.channel`.
+    """
 
     @property
     def power(self) -> Scalar | float:
@@ -179,7 +181,8 @@ class Carrier(Protocol):
         """sw2, the variance of a coordinate of a block of `dim`; None if there is no noise at all.
 
         A carrier may also have `noise_ratio(dim)`, sw2/P of the model block, which is then asked
-        in its place: sw2 itself may be too small or too large for float32."""
+        in its place: sw2 itself may be too small or too large for float32.
+        """
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Memory before round 1."""

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 class Aggregate:
     """What the server holds of one block after a round.
 
-    estimate: [d] of the average of what was meant to be sent, its origin included.
-    deviation: [] √ν of the noise on the average.
-    link: the block's path from the users.
-    side: coded side information.
+    Attributes:
+        estimate: [d] of the average of what was meant to be sent, its origin included.
+        deviation: [] √ν of the noise on the average.
+        link: the block's path from the users.
+        side: coded side information.
     """
 
     estimate: Vector
@@ -50,7 +51,8 @@ class ReplaceModel:
         self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
     ) -> Any:
         """What it tells the users who made these `reports` [user] before they send; `noise` is
-        sw2/P."""
+        sw2/P.
+        """
         return None
 
     def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
@@ -66,8 +68,9 @@ class ReplaceModel:
 class Optimizer:
     """An optax transformation makes the step from the pseudo-gradient −(estimate − model).
 
-    optimizer: the transformation, downhill as `optax.adam(0.1)` is: Reddi et al. 2021;
-        `optax.sgd(1.0)` is `ReplaceModel`, to rounding.
+    Attributes:
+        optimizer: the transformation, downhill as `optax.adam(0.1)` is: Reddi et al. 2021;
+            `optax.sgd(1.0)` is `ReplaceModel`, to rounding.
     """
 
     optimizer: optax.GradientTransformation = static()

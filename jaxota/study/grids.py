@@ -21,9 +21,10 @@ Values: TypeAlias = Sequence[Any] | Mapping[str, Any] | np.ndarray | jax.Array
 class Axis:
     """A dimension of settings.
 
-    name: of the dimension: the field's, or "setting" where several fields go in step.
-    fields: by the name of each field its values.
-    labels: what each value is called.
+    Attributes:
+        name: of the dimension: the field's, or "setting" where several fields go in step.
+        fields: by the name of each field its values.
+        labels: what each value is called.
     """
 
     name: str
@@ -46,7 +47,8 @@ class Axis:
 class Grid:
     """The product of axes.
 
-    axes: in the order of the dimensions of what comes out.
+    Attributes:
+        axes: in the order of the dimensions of what comes out.
     """
 
     axes: tuple[Axis, ...] = ()
@@ -66,11 +68,13 @@ class Grid:
 def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
     """The product of what is swept, for `sweep` and `Study`.
 
-    in_step: of several fields, as a dict, their values in step: one axis, called "setting".
-    fields: by the name of a field its values, one axis each. A name is that of a field of
-        algorithm, channel or task, such as `snr_db`, or, where that is not enough, its path, such
-        as `**{"channel.power": [1, 2]}`. Values are numbers, whole parts, or a dict of them by
-        their labels. Numbers that count (`users`, `steps`) are swept like those that multiply.
+    Args:
+        in_step: of several fields, as a dict, their values in step: one axis, called "setting".
+        fields: by the name of a field its values, one axis each. A name is that of a field of
+            algorithm, channel or task, such as `snr_db`, or, where that is not enough, its path,
+            such as `**{"channel.power": [1, 2]}`. Values are numbers, whole parts, or a dict of
+            them by their labels. Numbers that count (`users`, `steps`) are swept like those that
+            multiply.
     """
     several = [_in_step(group, number) for number, group in enumerate(in_step)]
     axes = [*several, *(_axis(name, values) for name, values in fields.items())]

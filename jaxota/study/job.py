@@ -23,8 +23,9 @@ from jaxota.study.study import Study
 class StudyJob:
     """A `Study`, entered, cut and compiled as far as it is needed.
 
-    memory: bytes that a chunk may take; by default what the devices have to spare.
-    most_programs: more are refused.
+    Attributes:
+        memory: bytes that a chunk may take; by default what the devices have to spare.
+        most_programs: more are refused.
     """
 
     def __init__(

@@ -9,9 +9,10 @@ from jaxota._core import part as types
 def open(folder: types.Path) -> Any:
     """The results in a store, as an `xarray.Dataset`; settings and versions are in its attributes.
 
-    folder: that a sweep, or `Study.run`, was given. It may still be written: chunks that are not
-        there yet are NaN, and `chunks_done` of `chunks` says how many are. Files are checked: of a
-        chunk that is not what was written there is one line.
+    Args:
+        folder: that a sweep, or `Study.run`, was given. It may still be written: chunks that are
+            not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files are
+            checked: of a chunk that is not what was written there is one line.
     """
     from jaxota.study.store import Store  # loads zarr, which is slow
 

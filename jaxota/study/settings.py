@@ -44,10 +44,11 @@ class Group(NamedTuple):
 class Settings:
     """A study, checked and cast.
 
-    axes: what is swept, in the order of dimensions.
-    swept: of each axis whether it is of numbers that one program takes.
-    groups: by the indices along the other axes.
-    scores: the names of all scores.
+    Attributes:
+        axes: what is swept, in the order of dimensions.
+        swept: of each axis whether it is of numbers that one program takes.
+        groups: by the indices along the other axes.
+        scores: the names of all scores.
     """
 
     study: Study

@@ -19,11 +19,13 @@ class Variable:
 class Space:
     """What a job fills.
 
-    sizes: of each dimension.
-    blocks: of the dimensions that are cut, in this order, the size of a block.
-    variables: results by their names; each has all dimensions that are cut.
-    coords: by name, dimension and labels.
-    behind: of a dimension of blocks what these are blocks of: how many in all, how many in each.
+    Attributes:
+        sizes: of each dimension.
+        blocks: of the dimensions that are cut, in this order, the size of a block.
+        variables: results by their names; each has all dimensions that are cut.
+        coords: by name, dimension and labels.
+        behind: of a dimension of blocks what these are blocks of: how many in all, how many in
+            each.
     """
 
     sizes: dict[str, int]

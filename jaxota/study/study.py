@@ -20,20 +20,21 @@ KEEP = ("trials", "mean")
 class Study:
     """Algorithms side by side, on the same random numbers, over a grid of settings.
 
-    algorithms: by their labels.
-    channel: a `jo.Channel(...)`, of which what the grid sweeps is replaced.
-    task: one of `jo.tasks`, likewise.
-    rounds: R, communication rounds.
-    trials: independent Monte Carlo runs of each setting.
-    over: what is swept, `jo.grid(...)`; by default nothing.
-    key: a random key, or a seed; trial t's random numbers depend on it and on t alone.
-    every: the task is scored after rounds every, 2·every, …
-    calibration_trials: runs that a calibration averages over, each about the work of a trial.
-    keep: "trials", every trajectory, or "mean", of each setting count, mean and variance, and those
-        of paired differences to the reference.
-    reference: the algorithm that the others are compared with; by default the first.
-    metric: the score that tables and pictures are of; by default the task's first.
-    name: of the study, and of its files.
+    Attributes:
+        algorithms: by their labels.
+        channel: a `jo.Channel(...)`, of which what the grid sweeps is replaced.
+        task: one of `jo.tasks`, likewise.
+        rounds: R, communication rounds.
+        trials: independent Monte Carlo runs of each setting.
+        over: what is swept, `jo.grid(...)`; by default nothing.
+        key: a random key, or a seed; trial t's random numbers depend on it and on t alone.
+        every: the task is scored after rounds every, 2·every, …
+        calibration_trials: runs that a calibration averages over, each about the work of a trial.
+        keep: "trials", every trajectory, or "mean", of each setting count, mean and variance, and
+            those of paired differences to the reference.
+        reference: the algorithm that the others are compared with; by default the first.
+        metric: the score that tables and pictures are of; by default the task's first.
+        name: of the study, and of its files.
     """
 
     algorithms: dict[str, Algorithm]
@@ -64,14 +65,15 @@ class Study:
     ) -> Any:
         """Run it, chunk by chunk; returns an `xarray.Dataset`.
 
-        out: a folder that keeps finished chunks, so that an interrupted run can go on, and several
-            processes share the work; by default all is held in memory.
-        resume: go on with what `out` holds. A store may also be given more trials or settings.
-        memory: bytes that a chunk may take; by default what the devices have to spare.
-        shard: (I, n): do every n-th chunk only, from the I-th on, counted from 0.
-        executor: runs the chunks in the place of this process: anything with the `submit` of
-            `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`.
-        report: hears how far it is, as `report(what, done, of)`.
+        Args:
+            out: a folder that keeps finished chunks, so that an interrupted run can go on, and
+                several processes share the work; by default all is held in memory.
+            resume: go on with what `out` holds. A store may also be given more trials or settings.
+            memory: bytes that a chunk may take; by default what the devices have to spare.
+            shard: (I, n): do every n-th chunk only, from the I-th on, counted from 0.
+            executor: runs the chunks in the place of this process: anything with the `submit` of
+                `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`.
+            report: hears how far it is, as `report(what, done, of)`.
         """
         from jaxota.study import driver  # which loads what a study as such does not need
         from jaxota.study.job import StudyJob

@@ -14,7 +14,8 @@ from jaxota.stats import Interval
 class Summary:
     """Means over trials and their 95 % intervals: data arrays [algorithm, axes…, evaluation].
 
-    used, trials: [algorithm, axes…] those that are in the mean, and all that are there.
+    Attributes:
+        used, trials: [algorithm, axes…] those that are in the mean, and all that are there.
     """
 
     mean: Any

@@ -69,7 +69,8 @@ _devices = threading.Lock()  # one chunk has them all
 class Pieces:
     """A job of chunks of its own making, which is always cut the same and never grows.
 
-    make: of the number of a chunk its results, by their names.
+    Attributes:
+        make: of the number of a chunk its results, by their names.
     """
 
     name: str

@@ -185,14 +185,17 @@ def empirical(
 ) -> Empirical:
     """Minimise the mean over users of the mean `loss` of their samples, scored as "loss".
 
-    init: of a random key, the parameters: any pytree of float32 arrays, drawn per trial.
-    loss: of the parameters and a batch, one number a sample; a batch is as the data, [sample, ...].
-    data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user.
-        Floats become float32, whole numbers int32.
-    evaluate: of the parameters, further scores: a dict of numbers by their names. With test_data it
-        is called with both.
-    test_data: any pytree of arrays; those that `evaluate` closes over become part of the program.
-    init_scale: N(0, init_scale²) is added to the initial parameters, if it is given.
+    Args:
+        init: of a random key, the parameters: any pytree of float32 arrays, drawn per trial.
+        loss: of the parameters and a batch, one number a sample; a batch is as the data, [sample,
+            ...].
+        data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user.
+            Floats become float32, whole numbers int32.
+        evaluate: of the parameters, further scores: a dict of numbers by their names. With
+            test_data it is called with both.
+        test_data: any pytree of arrays; those that `evaluate` closes over become part of the
+            program.
+        init_scale: N(0, init_scale²) is added to the initial parameters, if it is given.
 
     Functions choose the program: one that is defined once and used often is compiled once.
     """

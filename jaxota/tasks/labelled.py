@@ -75,12 +75,14 @@ def classification(
 ) -> Empirical:
     """Train `module` on your labelled data; the score is the accuracy on `test_data`.
 
-    module: a flax module (linen) from a batch of samples to logits [sample, classes].
-    data: users' features [N, D, ...] and labels [N, D], or lists of [D_i, ...] and of [D_i].
-    test_data: features [sample, ...] and labels [sample].
-    loss: of logits and labels, one number a sample, such as optax has. One that compares arrays of
-        one shape is given one-hot labels (0 and 1), and summed over classes.
-    init_scale: N(0, init_scale²) is added to the module's own initial parameters, drawn per trial.
+    Args:
+        module: a flax module (linen) from a batch of samples to logits [sample, classes].
+        data: users' features [N, D, ...] and labels [N, D], or lists of [D_i, ...] and of [D_i].
+        test_data: features [sample, ...] and labels [sample].
+        loss: of logits and labels, one number a sample, such as optax has. One that compares arrays
+            of one shape is given one-hot labels (0 and 1), and summed over classes.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters, drawn per
+            trial.
     """
     users = _users(*_pair("data", data))
     test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))

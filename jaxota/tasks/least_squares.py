@@ -175,8 +175,9 @@ def regression(
 ) -> Regression:
     """Least squares on your data.
 
-    features: [N, D, d], or a list of one array [D_i, d] a user.
-    targets: [N, D], or a list of one array [D_i] a user.
+    Args:
+        features: [N, D, d], or a list of one array [D_i, d] a user.
+        targets: [N, D], or a list of one array [D_i] a user.
     """
     rows, values = _per_user("features", features), _per_user("targets", targets)
     if not rows:
@@ -207,12 +208,13 @@ def synthetic_regression(
 ) -> SyntheticRegression:
     """Data of mean a_i ~ N(1, data_spread), weights of mean b_i ~ N(−4, model_spread).
 
-    key: a random key that draws the data.
-    users: N.
-    samples: D, of each user.
-    dim: d.
-    data_spread, model_spread: variances, which can be swept.
-    redraw: whether the data are drawn anew in every trial, instead of once.
+    Args:
+        key: a random key that draws the data.
+        users: N.
+        samples: D, of each user.
+        dim: d.
+        data_spread, model_spread: variances, which can be swept.
+        redraw: whether the data are drawn anew in every trial, instead of once.
     """
     return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw)
 

@@ -14,7 +14,8 @@ from jaxota.errors import InputError
 class SoftmaxRegression(nn.Module):
     """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST.
 
-    classes: how many logits.
+    Attributes:
+        classes: how many logits.
     """
 
     classes: int
@@ -29,8 +30,9 @@ class SoftmaxRegression(nn.Module):
 class MLP(nn.Module):
     """Layers of units with ReLU, then logits.
 
-    classes: how many logits.
-    hidden: units of each layer.
+    Attributes:
+        classes: how many logits.
+        hidden: units of each layer.
     """
 
     classes: int
@@ -48,8 +50,9 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Stages of a 3×3 convolution, ReLU and 2×2 max-pooling, then logits.
 
-    classes: how many logits.
-    channels: outputs of each stage's convolution.
+    Attributes:
+        classes: how many logits.
+        channels: outputs of each stage's convolution.
 
     Images are [sample, height, width, channel]; [sample, height, width] is one channel.
     """
@@ -110,7 +113,8 @@ def _product(
     kernel: Float[Array, "k features"], around: Float[Array, "k pixel"]
 ) -> Float[Array, "features pixel"]:
     """kernelᵀ around. Its own gradient takes the kernel's with the longer factor first: the
-    speed of the product of two wide matrices on CPU depends much on their order."""
+    speed of the product of two wide matrices on CPU depends much on their order.
+    """
     return kernel.T @ around
 
 

@@ -27,7 +27,8 @@ _LEAST = 1e-300  # of alpha: where it divides logarithms, less would overflow
 def iid(replace: bool = False) -> Partition:
     """Every user holds a shuffled draw of all samples.
 
-    replace: whether samples are drawn with replacement.
+    Args:
+        replace: whether samples are drawn with replacement.
     """
     _validate.chosen("replace", replace, (False, True))
 
@@ -42,8 +43,9 @@ def iid(replace: bool = False) -> Partition:
 def label_skew(share: float, replace: bool = False) -> Partition:
     """A `share` of a user's samples is of a label of its own, the rest a shuffled draw of all.
 
-    share: 0 … 1; the paper's imbalanced data are `label_skew(0.2)`.
-    replace: whether samples are drawn with replacement.
+    Args:
+        share: 0 … 1; the paper's imbalanced data are `label_skew(0.2)`.
+        replace: whether samples are drawn with replacement.
 
     User i's own label is the i-th, beginning anew after the last.
     """
@@ -65,8 +67,9 @@ def label_skew(share: float, replace: bool = False) -> Partition:
 def dirichlet(alpha: float, replace: bool = False) -> Partition:
     """A user's labels are drawn in proportions ~ Dirichlet(alpha, …, alpha) of its own.
 
-    alpha: above 0; small is strong skew.
-    replace: whether samples are drawn with replacement.
+    Args:
+        alpha: above 0; small is strong skew.
+        replace: whether samples are drawn with replacement.
 
     Where a label runs out, the user's other labels fill its place in their proportions.
     """
@@ -88,7 +91,8 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
 def shards(per_user: int) -> Partition:
     """Samples sorted by label and cut into equal shards, which are dealt out.
 
-    per_user: how many shards each user is dealt.
+    Args:
+        per_user: how many shards each user is dealt.
     """
     _validate.whole("per_user", per_user, 1)
 
@@ -109,8 +113,9 @@ def shards(per_user: int) -> Partition:
 def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
     """Users of unequal size D_i, in proportions ~ Dirichlet(alpha, …, alpha); labels shuffled.
 
-    alpha: above 0; small is strong skew.
-    at_least: how many samples each user holds at least; all together hold users · samples.
+    Args:
+        alpha: above 0; small is strong skew.
+        at_least: how many samples each user holds at least; all together hold users · samples.
     """
     _check_concentration(alpha)
     _validate.whole("at_least", at_least, 1)

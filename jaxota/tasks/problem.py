@@ -93,7 +93,7 @@ class Task(Protocol):
 
     @property
     def dim(self) -> int:
-        """d."""
+        """D."""
 
     def problem(self, trial: Any) -> Problem:
         """What the trial of this number computes with."""

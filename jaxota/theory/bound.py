@@ -18,19 +18,20 @@ TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise"
 class Bound:
     """A theorem's right-hand side for R rounds, term by term, and whether it applies.
 
-    initial_distance: what remains of ‖θ^0 − θ*‖².
-    gradient_variance: minibatches, σ².
-    model_noise: the model block's channel noise, σ_θ.
-    control_noise: the control block's, σ_c; 0 for Theorem 1.
-    dissimilarity: users' gradients differ, G²; 0 for Theorems 2 and 3.
-    rounds: R.
-    step_size: η, the proofs' choice for this R, or the one that was asked about.
-    largest_step: η must not exceed it.
-    least_rounds: R must not fall below it.
-    logarithm: log max{1, μ²R·d_0/c}, the factor of the noise terms.
-    kept: whether no term that is not 0 was dropped by a logarithm of 0.
-    same_step: whether the constants were measured at this η; made by hand, True.
-    long_enough: whether they were measured over about so many rounds; made by hand, True.
+    Attributes:
+        initial_distance: what remains of ‖θ^0 − θ*‖².
+        gradient_variance: minibatches, σ².
+        model_noise: the model block's channel noise, σ_θ.
+        control_noise: the control block's, σ_c; 0 for Theorem 1.
+        dissimilarity: users' gradients differ, G²; 0 for Theorems 2 and 3.
+        rounds: R.
+        step_size: η, the proofs' choice for this R, or the one that was asked about.
+        largest_step: η must not exceed it.
+        least_rounds: R must not fall below it.
+        logarithm: log max{1, μ²R·d_0/c}, the factor of the noise terms.
+        kept: whether no term that is not 0 was dropped by a logarithm of 0.
+        same_step: whether the constants were measured at this η; made by hand, True.
+        long_enough: whether they were measured over about so many rounds; made by hand, True.
     """
 
     initial_distance: Values

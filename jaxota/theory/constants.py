@@ -17,21 +17,22 @@ class Constants:
     rounds, σ_θ and σ_c of those gains; the theorems' conditions say where they are asked for more.
     Of constants made by hand, `None` in the last two, whoever made them vouches.
 
-    smoothness: β of AS1.
-    strong_convexity: μ of AS1.
-    gradient_variance: σ² of AS2.
-    gradient_bound: M² of AS2.
-    dissimilarity: G² of AS3.
-    dissimilarity_factor: B² of AS3.
-    initial_distance: d_0 = ‖θ^0 − θ*‖².
-    control_distance: Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃².
-    model_noise: σ_θ = max_r sw2/(1 + ν/s²), per coordinate.
-    control_noise: σ_c, the same of the control block.
-    users, steps, dim: N, K and d.
-    participants: S of AS4.
-    power, control_power: P, and P of the control block.
-    threshold, control_threshold: h_min and ρ_min.
-    step_size, rounds: η and R of the runs that were measured.
+    Attributes:
+        smoothness: β of AS1.
+        strong_convexity: μ of AS1.
+        gradient_variance: σ² of AS2.
+        gradient_bound: M² of AS2.
+        dissimilarity: G² of AS3.
+        dissimilarity_factor: B² of AS3.
+        initial_distance: d_0 = ‖θ^0 − θ*‖².
+        control_distance: Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃².
+        model_noise: σ_θ = max_r sw2/(1 + ν/s²), per coordinate.
+        control_noise: σ_c, the same of the control block.
+        users, steps, dim: N, K and d.
+        participants: S of AS4.
+        power, control_power: P, and P of the control block.
+        threshold, control_threshold: h_min and ρ_min.
+        step_size, rounds: η and R of the runs that were measured.
     """
 
     smoothness: Traced[Scalar] = traced(above=0.0)

@@ -34,14 +34,15 @@ def measure(
 ) -> Constants:
     """The theorems' constants for `algorithm` over `channel` on `task`, from runs of it.
 
-    key: of the runs, as `simulate` takes it.
-    algorithm, channel: one setting each; the constants are of this step size.
-    task: one that knows its optimum, as `jo.tasks.regression` does, with one set of data.
-    rounds: R of each run; ask the theorems for no more than twice as many.
-    trials: number of runs. Maxima over the region grow with it where initial models are random: for
-        constants of one start, give one `initial` in every row.
-    plan: what calibration would yield; by default it is measured, as `simulate` does.
-    initial: [trial, d] models to start from; by default the task draws them.
+    Args:
+        key: of the runs, as `simulate` takes it.
+        algorithm, channel: one setting each; the constants are of this step size.
+        task: one that knows its optimum, as `jo.tasks.regression` does, with one set of data.
+        rounds: R of each run; ask the theorems for no more than twice as many.
+        trials: number of runs. Maxima over the region grow with it where initial models are random:
+            for constants of one start, give one `initial` in every row.
+        plan: what calibration would yield; by default it is measured, as `simulate` does.
+        initial: [trial, d] models to start from; by default the task draws them.
 
     Θ is the region these runs visit: every broadcast model, and every user's model after its K
     steps; those between are left out. Of it come:

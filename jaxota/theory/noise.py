@@ -26,11 +26,12 @@ def largest(
 ) -> tuple[Scalar, Scalar]:
     """max_r σ^r of a block, and the least M² by which 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of it.
 
-    block: 0 is the model block, with σ_θ; 1 the control block, with σ_c.
-    moments: what the plan knows of the block [round, …], or ().
-    energies: ‖·‖² of what users sent.
-    heard: the number of users.
-    inside: which rounds count.
+    Args:
+        block: 0 is the model block, with σ_θ; 1 the control block, with σ_c.
+        moments: what the plan knows of the block [round, …], or ().
+        energies: ‖·‖² of what users sent.
+        heard: the number of users.
+        inside: which rounds count.
     """
     air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
     noise, over = air.noise_variance(dim), noise_over(power, air, dim)

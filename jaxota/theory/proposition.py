@@ -14,9 +14,10 @@ from jaxota.theory.constants import together
 class Error:
     """Mean squared errors per coordinate of two estimates of an average.
 
-    mmse: the conditional mean's, Proposition 1: ν·s²/(s² + ν).
-    identity: of what was received, as it is: ν.
-    sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
+    Attributes:
+        mmse: the conditional mean's, Proposition 1: ν·s²/(s² + ν).
+        identity: of what was received, as it is: ν.
+        sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
     """
 
     mmse: Float[Array, "*shape"]
@@ -29,10 +30,11 @@ def proposition_1(
 ) -> Error:
     """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
 
-    noise: sw2, the channel's noise variance per coordinate.
-    gain: α of the model block, or β of the control block.
-    variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
-    threshold: h_min (or ρ_min) under fading.
+    Args:
+        noise: sw2, the channel's noise variance per coordinate.
+        gain: α of the model block, or β of the control block.
+        variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
+        threshold: h_min (or ρ_min) under fading.
 
     ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
     μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.

@@ -21,7 +21,8 @@ from jaxota.tasks.problem import Task
 @part
 class Region:
     """What trials met on their way, round by round: the models they broadcast, and where users
-    ended up from there."""
+    ended up from there.
+    """
 
     smoothness: Scalar  # β
     strong_convexity: Scalar  # μ

@@ -48,11 +48,12 @@ def beside(
 ) -> Beside:
     """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
 
-    theorem: a function of `theory`.
-    key, algorithm, channel, trials, calibration_trials: of the runs, as `simulate` takes them.
-    task: a `jo.tasks.regression` whose arrays have a leading axis [draw].
-    rounds: [R] in whole numbers.
-    step_size: [draw, R], in the place of the proofs'.
+    Args:
+        theorem: a function of `theory`.
+        key, algorithm, channel, trials, calibration_trials: of the runs, as `simulate` takes them.
+        task: a `jo.tasks.regression` whose arrays have a leading axis [draw].
+        rounds: [R] in whole numbers.
+        step_size: [draw, R], in the place of the proofs'.
 
     All trials and all of calibration start from θ^0 = 0, so that d_0 is a number and M² no matter
     of chance starts. Each R is a run of its own at the proofs' step size for that R, which comes
@@ -95,9 +96,10 @@ def well_conditioned(
 ) -> Regression:
     """Least squares whose Hessians have eigenvalues from 2 to 2·condition: arrays [draw, …].
 
-    seed, draws: of the data, and how many of them.
-    users, samples, dim: N, D and d of each.
-    condition, spread: of the Hessians, and of users' true weights.
+    Args:
+        seed, draws: of the data, and how many of them.
+        users, samples, dim: N, D and d of each.
+        condition, spread: of the Hessians, and of users' true weights.
 
     Gaussian features are whitened user by user, then scaled coordinate by coordinate. Users' true
     weights are N(1, spread²), targets carry noise of variance 0.01. At fig1's condition, Theorem 3

@@ -47,9 +47,10 @@ _LONGER = 2.0  # how many times as many rounds the bound may be asked for as wer
 def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of BAAF; eq. Th1.
 
-    constants: of `measure`, or made by hand.
-    rounds: R, a number or an array [R].
-    step_size: η that is asked about; by default the proofs' choice for each R.
+    Args:
+        constants: of `measure`, or made by hand.
+        rounds: R, a number or an array [R].
+        step_size: η that is asked about; by default the proofs' choice for each R.
 
     η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has βG², and so
     a constant some seventy times larger for that term; the statement's log²(μ²R·d_0/(βG²)) is of a
@@ -81,7 +82,8 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
 
-    constants, rounds, step_size: as of `theorem_1`.
+    Args:
+        constants, rounds, step_size: as of `theorem_1`.
 
     η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
     where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
@@ -100,7 +102,8 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
 
-    constants, rounds, step_size: as of `theorem_1`.
+    Args:
+        constants, rounds, step_size: as of `theorem_1`.
 
     η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c undefined and
     divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their places (see
@@ -119,8 +122,9 @@ def step_size(
 ) -> Values:
     """η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
-    constants, rounds: as of `theorem_1`.
-    theorem: the one whose proof it is, `theorem_1`, `theorem_2` or `theorem_3`.
+    Args:
+        constants, rounds: as of `theorem_1`.
+        theorem: the one whose proof it is, `theorem_1`, `theorem_2` or `theorem_3`.
 
     The theorems say that a step size exists; this is the one by which their lemma proves it. c is
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
@@ -137,8 +141,9 @@ def step_size(
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
     """w_r/Σw for r = 1 … R+1, w_r = (1 − contraction/2)^{1−r}; eq. final_output.
 
-    contraction: μ·Kη, μ times the reach of K steps.
-    rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
+    Args:
+        contraction: μ·Kη, μ times the reach of K steps.
+        rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
     _memory.refuse("rounds", f"{rounds} weights", 12 * rounds)
@@ -154,8 +159,9 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
 def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
     """θ̄^R; eq. final_output.
 
-    models: [R + 1, d] θ^0 … θ^R.
-    contraction: μ·Kη.
+    Args:
+        models: [R + 1, d] θ^0 … θ^R.
+        contraction: μ·Kη.
     """
     rows = _validate.number("models", models)
     if rows.ndim != 2 or len(rows) < 2:
@@ -227,7 +233,7 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def _log(top: Array, bottom: Array) -> Array:
-    """log max{1, top/bottom}, finite where bottom is 0: there it multiplies 0."""
+    """Log max{1, top/bottom}, finite where bottom is 0: there it multiplies 0."""
     return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
 
 

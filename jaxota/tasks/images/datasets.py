@@ -29,15 +29,18 @@ def mnist(
 ) -> Empirical:
     """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
 
-    key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
-        images.
-    users: N.
-    samples: each user's, or their mean where the partition makes users of unequal size.
-    partition: who holds which, one such as `jo.tasks.iid()`.
-    data_dir: a folder in which tensorflow-datasets prepared the data, or that holds the published
-        files; by default the one that JAXOTA_DATA names, or tfds's own. Otherwise they are fetched.
-    init_scale: N(0, init_scale²) is added to the module's own initial parameters (0 by default).
-    module: a flax module; by default softmax regression with bias.
+    Args:
+        key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
+            images.
+        users: N.
+        samples: each user's, or their mean where the partition makes users of unequal size.
+        partition: who holds which, one such as `jo.tasks.iid()`.
+        data_dir: a folder in which tensorflow-datasets prepared the data, or that holds the
+            published files; by default the one that JAXOTA_DATA names, or tfds's own. Otherwise
+            they are fetched.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters (0 by
+            default).
+        module: a flax module; by default softmax regression with bias.
     """
     return _task(
         key, storage.load("mnist", "", data_dir), users, samples, partition, init_scale, module
@@ -73,7 +76,8 @@ def emnist(
 ) -> Empirical:
     """Handwritten letters and digits, transposed as published, else like `mnist`.
 
-    config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
+    Args:
+        config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
 
     The other arguments are those of `mnist`.
     """

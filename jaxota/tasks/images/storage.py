@@ -170,7 +170,7 @@ def _reason(error: Exception) -> str:
 
 
 def _builder(tfds: Any, dataset: str, splits: dict[str, Any]) -> Any:
-    """tfds's own builder of the dataset, handed the arrays of the published files."""
+    """Tfds's own builder of the dataset, handed the arrays of the published files."""
     from tensorflow_datasets.core import registered
 
     stock = tfds.builder_cls(dataset)
@@ -191,7 +191,7 @@ def _builder(tfds: Any, dataset: str, splits: dict[str, Any]) -> Any:
 
 
 def _png(image: np.ndarray) -> io.BytesIO:
-    """tfds encodes arrays by TensorFlow alone, but takes files as they are."""
+    """Tfds encodes arrays by TensorFlow alone, but takes files as they are."""
     from PIL import Image
 
     file = io.BytesIO()
