@@ -1,6 +1,7 @@
 from . import plots as plots
 from . import stages as stages
 from . import stats as stats
+from . import style as style
 from . import tasks as tasks
 from . import theory as theory
 from ._core.part import Plan as Plan
@@ -18,6 +19,9 @@ from .algorithms import scaffold as scaffold
 from .algorithms import wise as wise
 from .calibration import calibrate as calibrate
 from .errors import InputError as InputError
+from .experiment import Experiment as Experiment
+from .experiment import Report as Report
+from .experiment import experiment as experiment
 from .history import History as History
 from .simulation import simulate as simulate
 from .stages.channel import Block as Block
@@ -63,6 +67,7 @@ from .stages.precode import Online as Online
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
+from .study.grids import axis as axis
 from .study.grids import grid as grid
 from .study.opening import open as open
 from .study.study import Study as Study

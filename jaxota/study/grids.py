@@ -82,6 +82,26 @@ def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
     return Grid(tuple(axes))
 
 
+def axis(name: str, fields: Mapping[str, Values], labels: Sequence[Any] | None = None) -> Grid:
+    """One axis of several fields that change together, with a name of its own.
+
+    Args:
+        name: the name of the dimension of the results.
+        fields: the values of each field, all of one length.
+        labels: what the points of the axis are called; by default their numbers, from 0 on.
+
+    Multiply it by other grids: `jo.axis("draw", {"task.key": keys}) * jo.grid(snr_db=[0, 10])`.
+    """
+    together = _in_step(fields, 0)
+    chosen = together.labels if labels is None else tuple(labels)
+    if len(chosen) != len(together) or len(set(chosen)) < len(chosen):
+        raise InputError(
+            f"labels must be {len(together)} different ones, as many as {name} has points, "
+            f"got {_validate.shown(labels)}"
+        )
+    return Grid((Axis(name, together.fields, chosen),))
+
+
 def _axis(name: str, values: Values) -> Axis:
     each, labels = _values(name, values)
     if len(set(labels)) < len(labels):
