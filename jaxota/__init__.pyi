@@ -19,10 +19,10 @@ from .algorithms import scaffold as scaffold
 from .algorithms import wise as wise
 from .calibration import calibrate as calibrate
 from .errors import InputError as InputError
-from .experiment import Experiment as Experiment
-from .experiment import Report as Report
-from .experiment import experiment as experiment
 from .history import History as History
+from .reports import Experiment as Experiment
+from .reports import Report as Report
+from .reports import experiment as experiment
 from .simulation import simulate as simulate
 from .stages.channel import Block as Block
 from .stages.channel import Channel as Channel

@@ -87,7 +87,7 @@ def _run_file(arguments) -> int:
     from jaxota.cli import report as reports
     from jaxota.cli import runner, specs
     from jaxota.cli.report import attributes
-    from jaxota.experiment import Experiment, parsed
+    from jaxota.reports import Experiment, parsed
 
     spec = specs.of_sweep(arguments.experiment)
     pictures = reports.pictures(arguments.format, arguments.style)
@@ -125,9 +125,8 @@ def _run_file(arguments) -> int:
         try:
             value = chosen(run, **options)
         except runner.Incomplete as store:
-            print(
-                f"{chosen.name}: chunks of other shards are missing: {_how_to_resume(Path(str(store)))}"
-            )
+            how = _how_to_resume(Path(str(store)))
+            print(f"{chosen.name}: chunks of other shards are missing: {how}")
             return 0
         described = attributes(value.name, options.get("seed", 0), value.caption)
         value = dataclasses.replace(value, dataset=value.dataset.assign_attrs(described))

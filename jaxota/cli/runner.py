@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxota.cli.report import Report
-from jaxota.experiment import Report as ReportValue
+from jaxota.reports import Report as ReportValue
 from jaxota.study import driver, elsewhere
 from jaxota.study.job import StudyJob
 from jaxota.study.study import Study

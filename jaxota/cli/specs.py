@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
-from jaxota.experiment import Experiment
+from jaxota.reports import Experiment
 from jaxota.study.job import StudyJob
 from jaxota.study.parsing import parse_grid
 from jaxota.study.study import Study
