@@ -1,3 +1,4 @@
+from . import figures as figures
 from . import plots as plots
 from . import stages as stages
 from . import stats as stats
