@@ -5,11 +5,11 @@ from . import stats as stats
 from . import style as style
 from . import tasks as tasks
 from . import theory as theory
-from ._core.part import Plan as Plan
-from ._core.part import State as State
 from ._core.part import part as part
 from ._core.part import static as static
 from ._core.part import traced as traced
+from ._core.state import Plan as Plan
+from ._core.state import State as State
 from .algorithms import Algorithm as Algorithm
 from .algorithms import baaf as baaf
 from .algorithms import cobaaf as cobaaf

@@ -4,7 +4,8 @@ import dataclasses
 
 import optax
 
-from jaxota._core.part import Moments, Numbers, Plan, part
+from jaxota._core.part import Numbers, part
+from jaxota._core.state import Moments, Plan
 from jaxota.stages.channel import ErrorFree, OverTheAir
 from jaxota.stages.compress import Centred, Clipped, Uncompressed
 from jaxota.stages.estimate import MMSE, Identity

@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
-from jaxota._core import inside as _inside
+from jaxota._core import inputs
 from jaxota._core import prng as _random
 from jaxota._core import stage_checks as _watched
 from jaxota._core.devices import compiled, everywhere, gathered, together, unspread
-from jaxota._core.part import Info, Numbers, Plan, State
+from jaxota._core.part import Numbers
+from jaxota._core.state import Info, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import ErrorFree, Ideal
@@ -44,10 +45,10 @@ def calibrate(
         trials: independent runs to average over, each about the work of a trial of `simulate`.
         initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
-    with _inside.noted() as found:
+    with inputs.noted() as found:
         arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
     _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
-    return _inside.or_nan(_program(options, **arguments), found)
+    return inputs.or_nan(_program(options, **arguments), found)
 
 
 _plans: dict[Any, Plan] = {}  # the last ones, by what they were measured of

@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota._core import prng as _random
 from jaxota._core import stage_checks as _watched
-from jaxota._core.part import Info, Ledger, Memory, Moments, Scalar, State, Vector
+from jaxota._core.part import Memory, Scalar, Vector
+from jaxota._core.state import Info, Ledger, Moments, State
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Block, noise_over, superpose
 from jaxota.stages.compress import SideInfo

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
-from jaxota._core import inside as _inside
+from jaxota._core import inputs
 from jaxota._core import stage_checks as _watched
 from jaxota._core.devices import compiled, in_chunks, on_devices
-from jaxota._core.part import Info, Numbers, Plan, State
+from jaxota._core.part import Numbers
+from jaxota._core.state import Info, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure, remembered
 from jaxota.history import History, check_scores
@@ -61,14 +62,14 @@ def simulate(
     `jax_enable_x64` is set: the numbers are the same, but for what optax rounds otherwise.
     """
     experiment = key, algorithm, channel, task, rounds, trials
-    with _inside.noted() as found:
+    with inputs.noted() as found:
         arguments, options = _arguments.experiment(
             *experiment, plan, initial, every, calibration_trials, user_power
         )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     measured = {name: arguments[name] for name in ("key", "algorithm", "task", "plan")}
     arguments["plan"] = remembered(options, **measured)
-    return _inside.or_nan(_program(options, **arguments), found)
+    return inputs.or_nan(_program(options, **arguments), found)
 
 
 def run(

@@ -7,12 +7,12 @@ import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
-from jaxota._core import fields as _parts
+from jaxota._core import inputs
 from jaxota._core import inputs as _validate
-from jaxota._core import inside as _inside
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread, unspread
-from jaxota._core.part import Numbers, Plan
+from jaxota._core.part import Numbers
+from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import remembered
 from jaxota.errors import InputError
@@ -61,18 +61,18 @@ def sweep(
     if over.axes:
         _refuse_with_grid(plan=plan, initial=initial, user_power=user_power or None)
         return _product(over, *experiment, every, calibration_trials)
-    with _inside.noted() as found:
+    with inputs.noted() as found:
         arguments, options = _arguments.experiment(
             *experiment, plan, initial, every, calibration_trials, user_power
         )
     parts = {name: arguments.pop(name) for name in _PARTS}
-    if not any(any(_parts.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
+    if not any(any(inputs.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
         measured = {name: parts[name] for name in ("algorithm", "task", "plan")}
         parts["plan"] = remembered(options, arguments["key"], **measured)
     values, structure = jax.tree.flatten(parts)
     extra: dict[str, int] = {}
     for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
-        extra |= _parts.extra_axes(parts[name], name)
+        extra |= inputs.extra_axes(parts[name], name)
     settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
     count = _count(settings)
     dealt = options.over if unspread(parts, arguments) else spread(trials, count)
@@ -81,7 +81,7 @@ def sweep(
     chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials, rounds)
     options = options._replace(chunk=chunk, over=dealt)
     axes = tuple(0 if axes else None for axes in extra.values())
-    history = _inside.or_nan(_program(options, structure, axes, values, **arguments), found)
+    history = inputs.or_nan(_program(options, structure, axes, values, **arguments), found)
     return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
 
 

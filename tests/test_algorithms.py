@@ -8,7 +8,7 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota._core import minibatches as _minibatches
+from jaxota._core import prng
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
 ROUNDS, TRIALS = 6, 5
@@ -93,9 +93,7 @@ def test_one_user_is_plain_sgd(arrays, start):
     model = start[0].astype(np.float64)
     for r in range(ROUNDS):
         for k in range(LOCAL["steps"]):
-            samples = _minibatches.indices(
-                _minibatches.words(keys[3 + 7 * r]), k, LOCAL["batch"], 15
-            )
+            samples = prng.indices(prng.words(keys[3 + 7 * r]), k, LOCAL["batch"], 15)
             a, b = features[0][samples], targets[0][samples]
             model -= LOCAL["step_size"] * 2 * a.T @ (a @ model - b) / len(b)
     np.testing.assert_allclose(history.model[0], model, atol=1e-5 * np.abs(model).max(), rtol=0)

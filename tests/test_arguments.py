@@ -13,11 +13,10 @@ import pytest
 import jaxota as jo
 from jaxota import simulation
 from jaxota._core import arguments as _arguments
+from jaxota._core import batching, inputs
 from jaxota._core import batching as _chunks
-from jaxota._core import fields as _parts
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
-from jaxota._core.canonical import canonical
+from jaxota._core.part import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -161,8 +160,8 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
-    monkeypatch.setattr(_memory, "of_device", lambda: None)
-    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "of_device", lambda: None)
+    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
     arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
         jo.simulate(**arguments)
@@ -202,7 +201,7 @@ def test_bad_synthetic_tasks(changes, words):
 def test_results_take_what_is_said(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
-    monkeypatch.setattr(_memory, "refuse", lambda names, what, taken: said.append(taken))
+    monkeypatch.setattr(batching, "refuse", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
         arguments, options = _arguments.experiment(*run, user_power=user_power)
@@ -325,7 +324,7 @@ def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
     with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
         run(jo.Channel(), bad, 1, 1)
-    known = len(_parts._known)
+    known = len(inputs._known)
     del task, bad
     gc.collect()
-    assert len(_parts._known) < known
+    assert len(inputs._known) < known

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from jaxota._core import devices as _devices
-from jaxota._core import eigen as _eigen
 from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
 COUNTS = [(8, 100, 1), (8, 8, 1), (8, 5, 1), (8, 1, 10), (8, 3, 7), (8, 2, 1), (1, 5, 5), (6, 4, 9)]
@@ -64,8 +63,8 @@ def test_eigenvalues_are_those_of_numpy():
     half = np.random.default_rng(0).standard_normal((5, 4, 4)).astype(np.float32)
     matrices = half @ half.transpose(0, 2, 1)
     expected = np.linalg.eigvalsh(matrices)
-    np.testing.assert_allclose(_eigen.eigenvalues(matrices), expected, rtol=1e-3, atol=1e-5)
-    values, vectors = jax.vmap(_eigen.eigh)(jnp.asarray(matrices))
+    np.testing.assert_allclose(_devices.eigenvalues(matrices), expected, rtol=1e-3, atol=1e-5)
+    values, vectors = jax.vmap(_devices.eigh)(jnp.asarray(matrices))
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-5)
     again = np.einsum("nij,nj,nkj->nik", vectors, values, vectors)
     np.testing.assert_allclose(again, matrices, rtol=1e-3, atol=1e-3)
@@ -75,7 +74,7 @@ EIGHT_DEVICES = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_cou
 # What is run on one device here, and on eight in a process of its own.
 ALL = """
 import jax, jax.numpy as jnp, numpy as np, jaxota as jo
-from jaxota._core import devices as _devices, eigen as _eigen
+from jaxota._core import devices as _devices
 
 KEY = jax.random.key(0)
 TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)

@@ -9,7 +9,7 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
-from jaxota._core.part import Moments
+from jaxota._core.state import Moments
 from jaxota.stages.channel import Block, Channel, superpose
 from jaxota.stages.fading import everyone
 

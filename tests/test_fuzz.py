@@ -20,9 +20,8 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import arguments as _arguments
-from jaxota._core import fields as _parts
+from jaxota._core import batching, inputs
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
 from jaxota.study import job
 from jaxota.theory import measuring
 
@@ -56,8 +55,8 @@ def stopped(monkeypatch, tmp_path):
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "remembered", stop)
     monkeypatch.setattr(calibration, "_program", stop)
-    monkeypatch.setattr(_memory, "of_device", lambda: None)
-    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "of_device", lambda: None)
+    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
     monkeypatch.setattr(job, "cut", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
@@ -166,9 +165,9 @@ def test_every_public_function_is_here():
     [
         (_validate, "refuse_outside", "jo.Channel", "power"),
         (_validate, "refuse_fractions", "jo.Channel", "participants"),
-        (_memory, "refuse", "jo.simulate", "rounds"),
+        (batching, "refuse", "jo.simulate", "rounds"),
         (_arguments, "refuse_swept", "jo.cotaf", "step_size"),
-        (_parts, "consult", "jo.Optimizer", "optimizer"),
+        (inputs, "consult", "jo.Optimizer", "optimizer"),
     ],
 )
 def test_a_hole_is_found(monkeypatch, module, check, name, argument):

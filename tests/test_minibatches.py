@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxota._core import minibatches as _minibatches
+from jaxota._core import prng
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -15,8 +15,8 @@ def _drawn(seeds, streams, size, count):
     """Indices [seed, stream, sample] below `count`."""
 
     def draw(seed, stream):
-        words = _minibatches.words(jax.random.key(seed))
-        return _minibatches.indices(words, stream, size, count)
+        words = prng.words(jax.random.key(seed))
+        return prng.indices(words, stream, size, count)
 
     return jax.vmap(jax.vmap(draw, (None, 0)), (0, None))(seeds, streams)
 
@@ -25,7 +25,7 @@ def _drawn(seeds, streams, size, count):
 def test_scaling_is_exact(count):
     words = np.random.default_rng(0).integers(0, 2**32, 2000, dtype=np.uint64)
     words = np.concatenate([words, np.array([0, 1, 2**32 - 1], np.uint64)])
-    scaled = jax.jit(_minibatches._scale)(words.astype(np.uint32), np.uint32(count))
+    scaled = jax.jit(prng._scale)(words.astype(np.uint32), np.uint32(count))
     assert np.asarray(scaled).tolist() == [int(w) * count >> 32 for w in words]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import figures
-from jaxota._core import memory as _memory
+from jaxota._core import batching
 from jaxota.cli import runner
 from jaxota.study import driver
 from jaxota.study.programs import Programs
@@ -52,7 +52,7 @@ SWEPT = jnp.array([0.1, 0.2])
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
     monkeypatch.setattr(Programs, "_compile", None)
     monkeypatch.setattr(driver, "of_machine", lambda: 2**34)
-    monkeypatch.setattr(_memory, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
         runner.run(dataclasses.replace(FIG1, **changed))
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import stages
-from jaxota._core import offered as _offered
+from jaxota._core import stage_checks
 from jaxota.stages.channel import Ideal
 from jaxota.stages.fading import Nakagami, Rayleigh, Rician, Still
 
@@ -163,10 +163,10 @@ SHIPPED: list[tuple[type, Sequence[object]]] = [
 def test_shipped_parts_offer_what_their_stage_asks(protocol, parts):
     members = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     for part in parts:
-        _offered.offers("part", part, protocol, "")
+        stage_checks.offers("part", part, protocol, "")
         for name in members:
             with pytest.raises(jo.InputError, match=f"which lacks.*{name}"):
-                _offered.offers("part", object(), protocol, "")
+                stage_checks.offers("part", object(), protocol, "")
 
 
 def test_parts_are_replaced_as_checkers_know():
@@ -178,7 +178,7 @@ def test_parts_are_replaced_as_checkers_know():
 
 
 def test_protocols_name_their_members():
-    """`_offered.offers` reads them: of a member that is only annotated it would not know."""
+    """`stage_checks.offers` reads them: of a member that is only annotated it would not know."""
     for name, protocol in vars(stages).items():
         if getattr(protocol, "_is_protocol", False) and protocol.__module__.startswith("jaxota"):
             assert not vars(protocol).get("__annotations__"), name

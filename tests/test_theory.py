@@ -13,7 +13,8 @@ from agree import assert_within
 import jaxota as jo
 from jaxota import theory
 from jaxota._core import arguments as _arguments
-from jaxota._core.part import Moments, part
+from jaxota._core.part import part
+from jaxota._core.state import Moments
 from jaxota.experiments.bounds import CASES
 from jaxota.stages.channel import Block, superpose
 from jaxota.stages.fading import everyone

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 import jaxota as jo
 from jaxota._core import devices as _devices
-from jaxota._core import minibatches as _minibatches
+from jaxota._core import prng
 from jaxota._core import prng as _random
 from jaxota._core.devices import Spread, compiled, on_devices, spread
 
@@ -24,7 +24,7 @@ USERS, SAMPLES, DIM, STEPS, BATCH, ROUNDS, TRIALS, RATE = 20, 100, 10, 10, 10, 6
 def draw(words):
     """The samples [step, user, batch] of a round."""
     streams = jnp.arange(USERS)[None] * STEPS + jnp.arange(STEPS)[:, None]
-    return _minibatches.indices(words, streams, BATCH, jnp.int32(SAMPLES))
+    return prng.indices(words, streams, BATCH, jnp.int32(SAMPLES))
 
 
 def rows(table, samples):
@@ -39,14 +39,14 @@ def descend(models, drawn):
 
 
 def hashing(table, key, model):
-    return model + 1e-9 * draw(_minibatches.words(key)).sum((0, 1, 2)).astype(jnp.float32)
+    return model + 1e-9 * draw(prng.words(key)).sum((0, 1, 2)).astype(jnp.float32)
 
 
 def gathering(table, key, model):
     """Drawn by the hash, too; what is gathered is written, and of the last step used."""
     first = jnp.zeros((USERS, BATCH, DIM + 1))
     step = lambda _, samples: (rows(table, samples), None)  # noqa: E731
-    last, _ = jax.lax.scan(step, first, draw(_minibatches.words(key)))
+    last, _ = jax.lax.scan(step, first, draw(prng.words(key)))
     return model + 1e-9 * last.mean((0, 1))[:-1]
 
 
@@ -64,15 +64,15 @@ def noise(table, key, model):
 def loop(table, key, model):
     step = lambda models, samples: (descend(models, rows(table, samples)), None)  # noqa: E731
     models = jnp.tile(model, (USERS, 1))
-    return jax.lax.scan(step, models, draw(_minibatches.words(key)))[0].mean(0)
+    return jax.lax.scan(step, models, draw(prng.words(key)))[0].mean(0)
 
 
 def stepwise(table, key, model):
     """The same, but each step's samples are drawn in the step."""
-    words, streams = _minibatches.words(key), jnp.arange(USERS) * STEPS
+    words, streams = prng.words(key), jnp.arange(USERS) * STEPS
 
     def step(models, k):
-        samples = _minibatches.indices(words, streams + k, BATCH, jnp.int32(SAMPLES))
+        samples = prng.indices(words, streams + k, BATCH, jnp.int32(SAMPLES))
         return descend(models, rows(table, samples)), None
 
     return jax.lax.scan(step, jnp.tile(model, (USERS, 1)), jnp.arange(STEPS))[0].mean(0)

@@ -9,15 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota import stages
+from jaxota._core import batching, inputs, stage_checks
 from jaxota._core import batching as _chunks
-from jaxota._core import fields as _parts
 from jaxota._core import inputs as _validate
-from jaxota._core import inside as _inside
-from jaxota._core import memory as _memory
-from jaxota._core import offered as _offered
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import Spread, gathered, spread, unspread
-from jaxota._core.part import Numbers, Plan
+from jaxota._core.part import Numbers
+from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -79,7 +77,7 @@ def entered(
 ) -> tuple[Setting, Options]:
     """Parts and counts, checked: nothing is made, so that nothing can be too large to be made."""
     setting = _setting(algorithm, channel, task)
-    _parts.consult(setting.task, "task", setting)
+    inputs.consult(setting.task, "task", setting)
     names = "rounds", "trials", asked.called
     counts = list(zip(names, asked[:3], strict=True))
     for name, count in counts:
@@ -90,7 +88,7 @@ def entered(
     if every > rounds:
         raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
     for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
-        _parts.consult(getattr(setting, name), name, setting)
+        inputs.consult(getattr(setting, name), name, setting)
     return setting, Options(rounds, every, runs, asked.user_power, chunk=1)
 
 
@@ -114,18 +112,18 @@ def refuse_large(algorithm: Algorithm, task: Task, asked: Asked) -> None:
     result = 4 * (rounds * ledger + 2 * task.dim)
     running = _chunks.bytes_per_trial((algorithm,), task, rounds)
     long = f"of {_validate.shown(rounds)} rounds"
-    _memory.refuse(
+    batching.refuse(
         "rounds, or users × steps × batch,", f"one trial {long}", running + asked.settings * result
     )
     if asked.kept:
         results = asked.settings * asked.trials * result
         over = f" in {asked.settings} settings" if asked.settings > 1 else ""
         many = f"{_validate.shown(asked.trials)} trials {long}{over}"
-        _memory.refuse("trials", many, running + results)
+        batching.refuse("trials", many, running + results)
     if asked.measured and algorithm.needs:
         moments = 4 * blocks * rounds * (3 * task.users + 2)
         many = f"{_validate.shown(asked.calibration_trials)} runs {long}"
-        _memory.refuse(asked.called, many, running + asked.calibration_trials * moments)
+        batching.refuse(asked.called, many, running + asked.calibration_trials * moments)
 
 
 def calibration(
@@ -162,7 +160,7 @@ def of_calibration(options: Options, algorithm: Algorithm, task: Task) -> Option
 def refuse_swept(**parts: Any) -> None:
     """`simulate` and `calibrate` take one setting."""
     for name, part in parts.items():
-        for path, extra in _parts.extra_axes(part, name).items():
+        for path, extra in inputs.extra_axes(part, name).items():
             if extra:
                 raise InputError(
                     f"{path} must be one value here, got an array; jo.sweep takes arrays"
@@ -199,10 +197,10 @@ def _setting(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
     for stage in _stages(parts):
-        _offered.is_part(*stage)
-    parts = {name: _parts.prepared(part, name) for name, part in parts.items()}
+        stage_checks.is_part(*stage)
+    parts = {name: inputs.prepared(part, name) for name, part in parts.items()}
     for stage in _stages(parts):
-        _offered.offers(*stage)
+        stage_checks.offers(*stage)
     _validate.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0, None)
     return Setting(**parts)
 
@@ -238,7 +236,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     if not algorithm.local.controlled:
         plan = plan.replace(**{name: None for name in vars(plan) if "control" in name})
     _refuse_diverged(plan)
-    plan = _parts.prepared(plan, "plan")
+    plan = inputs.prepared(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
@@ -260,7 +258,7 @@ def _refuse_diverged(plan: Plan) -> None:
         array = _validate.as_array(f"plan.{name}", value)
         line = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
         if isinstance(array, jax.core.Tracer):
-            _inside.check(~jnp.isnan(array))
+            inputs.check(~jnp.isnan(array))
         elif np.isnan(array).any():
             raise InputError(line)
 
@@ -279,7 +277,7 @@ def _initial(
             f"got {list(models.shape)}"
         )
     if isinstance(models, jax.core.Tracer):
-        _inside.check(jnp.isfinite(models))
+        inputs.check(jnp.isfinite(models))
     elif not np.isfinite(models).all():
         raise InputError("initial must be finite, got NaN or inf")
     return gathered(models)

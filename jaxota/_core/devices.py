@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 
 class Spread(NamedTuple):
@@ -179,3 +179,20 @@ def _mesh(over: Spread) -> Mesh:
     kinds = AxisType.Auto, AxisType.Auto
     devices = jax.local_devices()[: over.devices]
     return jax.make_mesh(tuple(over), ("setting", "trial"), axis_types=kinds, devices=devices)
+
+
+@jax.custom_batching.sequential_vmap
+def eigh(matrix: Float[Array, "d d"]) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors
+
+
+@jax.custom_batching.sequential_vmap
+def _eigvalsh(matrix: Float[Array, "d d"]) -> Float[Array, "d"]:
+    return jnp.linalg.eigvalsh(matrix)
+
+
+def eigenvalues(matrices: Float[Array, "n d d"]) -> Float[Array, "n d"]:
+    """Those of each of several symmetric matrices."""
+    return jax.vmap(_eigvalsh)(matrices)

@@ -3,16 +3,207 @@
 A compiled program knows nothing of it. Each class here is named for the protocol of its stage.
 """
 
-from typing import Any, ClassVar, NamedTuple
+import dataclasses
+import inspect
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxota import stages
-from jaxota._core import offered as _offered
-from jaxota._core.part import Memory
-from jaxota._core.returned import Method
+from jaxota._core.inputs import shown, whole
+from jaxota._core.part import Memory, Scalar
+from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.tasks.problem import Problem, Task
+
+
+PLANNED = tuple(f.name for f in dataclasses.fields(Moments) if f.name != "peak")
+
+
+def is_part(path: str, value: Any, protocol: type, like: str) -> None:
+    """Refuse what is no part at all."""
+    if isinstance(value, type):
+        got = f"the class {value.__name__} itself: write {value.__name__}(...)"
+    elif dataclasses.is_dataclass(value) and not jax.tree_util.all_leaves([value]):
+        return
+    elif hasattr(value, "__dict__") and not inspect.isroutine(value):
+        got = f"a {type(value).__name__}, which is no part: put @jo.part before its class"
+    else:
+        got = shown(value)
+    _refuse(f"{path} must be a part of its kind, such as {like}, got {got}", protocol)
+
+
+def offers(path: str, value: Any, protocol: type, like: str) -> None:
+    """Refuse a `value` that lacks what a stage must offer, or offers it otherwise."""
+    members = _members(protocol)
+    held = {name: getattr(value, name, _MISSING) for name in members}  # asked once: it may compute
+    missing = [name for name in members if held[name] is _MISSING]
+    if missing:
+        lacks = f"got {shown(value)}, which lacks {', '.join(missing)}"
+        _refuse(f"{path} must be one such as {like}, {lacks}", protocol)
+    for name, member in members.items():
+        if isinstance(member, property):
+            wanted = (member.fget.__annotations__ or {})["return"]
+            _check_value(f"{path}.{name}", held[name], wanted, protocol)
+    if (type(value), protocol) not in _fitting:
+        for name, member in members.items():
+            if not isinstance(member, property):
+                _, *names = inspect.signature(member).parameters
+                _check_call(f"{path}.{name}", held[name], names, protocol)
+        if hasattr(value, "check"):
+            _check_call(f"{path}.check", value.check, ["path", "setting"], protocol)
+        _fitting.add((type(value), protocol))
+
+
+_MISSING = object()
+_fitting = set[tuple[type, type]]()  # classes whose methods were found to take what they are given
+
+
+def _members(protocol: type) -> dict[str, Any]:
+    return {k: v for k, v in vars(protocol).items() if not k.startswith("_") or k == "__call__"}
+
+
+def _check_value(path: str, value: Any, wanted: Any, protocol: type) -> None:
+    if inspect.ismethod(value):
+        _refuse(f"{path} must be a value, got a method: put @property before it", protocol)
+    if wanted is bool and not isinstance(value, bool | np.bool_):
+        _refuse(f"{path} must be True or False, got {shown(value)}", protocol)
+    if wanted is int:
+        whole(path, value, 1)
+    if wanted is Scalar and not is_real(value):
+        _refuse(f"{path} must be a number, got {shown(value)}", protocol)
+    if wanted == tuple[str, ...]:
+        names = value if isinstance(value, tuple | list) else [value]
+        bad = [name for name in names if name not in PLANNED]
+        if bad or names is not value:
+            words = f"must be a tuple of {', '.join(PLANNED)}, such as ('mean', 'var') or ()"
+            _refuse(f"{path} {words}, got {shown(bad[0] if names is value else value)}", protocol)
+
+
+def is_real(value: Any) -> bool:
+    """Whether it is a number or an array of them, not complex."""
+    try:
+        kind = jnp.result_type(value)
+    except (TypeError, ValueError):
+        return False
+    real = kind == jnp.bool_, jnp.issubdtype(kind, jnp.integer), jnp.issubdtype(kind, jnp.floating)
+    return value is not None and any(real)
+
+
+def _check_call(path: str, method: Any, names: list[str], protocol: type) -> None:
+    taken = f"{path} must be a method that takes ({', '.join(names)})"
+    if not callable(method):
+        _refuse(f"{taken}, got {shown(method)}", protocol)
+    try:
+        signature = inspect.signature(method)
+    except ValueError:  # a callable that does not tell
+        return
+    try:
+        signature.bind(*names)
+    except TypeError:
+        _refuse(f"{taken}, got one that takes {signature}", protocol)
+
+
+def _refuse(words: str, protocol: type) -> NoReturn:
+    raise InputError(f"{words}; see jo.stages.{protocol.__name__}")
+
+
+class Method(NamedTuple):
+    """A method of a stage, by its path, and the protocol that tells of it."""
+
+    path: str
+    protocol: str
+
+    def refuse(self, wanted: str, got: Any, **sizes: int) -> NoReturn:
+        where = "".join(f", {name} = {size}" for name, size in sizes.items())
+        raise InputError(
+            f"{self.path}(...) must return {wanted}{where}, got {shown(_brief(got))}; "
+            f"see jo.stages.{self.protocol}"
+        )
+
+    def several(self, value: Any, wanted: str, count: int = 2) -> Any:
+        """`value`, a tuple of so many."""
+        if not isinstance(value, tuple | list) or len(value) != count:
+            self.refuse(wanted, value)
+        return value
+
+    def array(self, value: Any, wanted: str, *shapes: tuple[int, ...], **sizes: int) -> Array:
+        """`value` as float32, of one of these shapes."""
+        if not is_real(value) or jnp.shape(value) not in shapes:
+            self.refuse(wanted, value, **sizes)
+        return jnp.asarray(value, "float32")
+
+    def memory(self, value: Memory, users: int | None = None) -> Memory:
+        """What is remembered before round 1: arrays, that begin with an axis of `users`."""
+
+        def leaf(x: Any) -> Array:
+            try:
+                array = jnp.asarray(x)
+            except (TypeError, ValueError):
+                self.refuse("memory, a pytree of arrays", value)
+            if users is not None and array.shape[:1] != (users,):
+                self.refuse("memory, arrays [user, …]", value, user=users)
+            return array.astype("float32") if _is_float(array) else array
+
+        return jax.tree.map(leaf, value)
+
+    def remembered(self, after: Memory, before: Memory) -> Memory:
+        """What is remembered `after` a round, of the shapes that it had `before`."""
+        return self.alike(after, before, "memory as `start` does")
+
+    def alike(self, value: Any, model: Any, wanted: str) -> Any:
+        """A pytree of the structure and shapes of `model`."""
+        pairs = zip(jax.tree.leaves(value), jax.tree.leaves(model), strict=False)
+        structures: list[Any] = [jax.tree.structure(each) for each in (value, model)]
+        if structures[0] != structures[1] or not all(_follows(new, old) for new, old in pairs):
+            self.refuse(f"{wanted}, {shown(_brief(model))}", value)
+        return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.result_type(old)), value, model)
+
+    def reports(self, value: Any, users: int) -> dict[str, Array]:
+        """Scalars [user] by their names."""
+        wanted = "a dict of arrays [user]"
+        if not isinstance(value, dict):
+            self.refuse(wanted, value)
+        return {k: self.array(v, wanted, (users,), user=users) for k, v in value.items()}
+
+    def link(self, value: Any, users: int) -> Any:
+        """A `Link`."""
+        wanted = "a jo.Link of heard, gain, amplification [user] and floor []"
+        names = ("heard", "gain", "amplification")
+        if not all(hasattr(value, name) for name in (*names, "floor", "replace")):
+            self.refuse(wanted, value)
+        each = {k: self.array(getattr(value, k), wanted, (users,), user=users) for k in names}
+        return value.replace(**each, floor=self.array(value.floor, wanted, ()))
+
+
+def _is_float(value: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+
+
+def _follows(new: Any, old: Any) -> bool:
+    """Whether `new` has the shape of `old`, and its type, or both are of floating point."""
+    try:
+        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
+        return same and jnp.shape(new) == jnp.shape(old)
+    except (TypeError, ValueError):
+        return False
+
+
+class _Brief:
+    """An array in a message."""
+
+    def __init__(self, array: Any) -> None:
+        self.words = f"{array.dtype}{list(array.shape)}".replace(" ", "")
+
+    def __repr__(self) -> str:
+        return self.words
+
+
+def _brief(value: Any) -> Any:
+    return jax.tree.map(lambda x: _Brief(x) if hasattr(x, "dtype") else x, value)
 
 
 def algorithm(value: Any, problem: Problem) -> Any:
@@ -52,7 +243,7 @@ def head(task: Task, trial: Any) -> Problem:
 
 
 def _of_task(path: str, value: Problem, task: Task) -> Problem:
-    _offered.offers(path, value, Problem, "those of jo.tasks")
+    offers(path, value, Problem, "those of jo.tasks")
     for name in ("users", "dim"):
         if getattr(value, name) != getattr(task, name):
             got = f"{getattr(task, name)}, got {getattr(value, name)}"
@@ -82,7 +273,7 @@ class Unplanned(NamedTuple):
     """In the place of the plan's row where nobody needs one: `None` that says so if it is read."""
 
     def __getattr__(self, name: str) -> Any:
-        if name not in (*_offered.PLANNED, "peak"):
+        if name not in (*PLANNED, "peak"):
             raise AttributeError(name)
         need = "energy" if name == "peak" else name
         raise InputError(
@@ -256,5 +447,5 @@ class Medium(Watched):
 
     def __call__(self, channel: Any) -> Carrier:
         path, carrier = f"{self.path}(...)", self.part(channel)
-        _offered.offers(path, carrier, stages.Carrier, "the channel itself")
+        offers(path, carrier, stages.Carrier, "the channel itself")
         return Carrier(carrier, path, self.problem)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxota._core.memory import in_words
+from jaxota._core.batching import in_words
 from jaxota.cli.comparison import plus_minus
 from jaxota.errors import InputError
 from jaxota.stats import Interval

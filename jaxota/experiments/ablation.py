@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jaxota import style
-from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, traced
+from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
+from jaxota._core.state import State
 from jaxota.algorithms import Algorithm
 from jaxota.cli.report import attributes
 from jaxota.experiments import wise

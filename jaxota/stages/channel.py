@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inside as _inside
+from jaxota._core import inputs
 from jaxota._core import prng as _random
-from jaxota._core.part import Memory, Moments, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.part import Memory, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link, Still, everyone
@@ -116,7 +117,7 @@ class Channel:
             line = f"channel.participants must lie in 1 … {users}, the users"
             good = (self.participants >= 1) & (self.participants <= users)
             if isinstance(good, jax.core.Tracer):
-                return _inside.check(good)
+                return inputs.check(good)
             bad = np.asarray(self.participants)[~np.asarray(good)]
             if bad.size:
                 raise InputError(f"{line}, got {bad.flat[0]}")

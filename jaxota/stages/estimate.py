@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core.part import Memory, Moments, Scalar, Vector, part
+from jaxota._core.part import Memory, Scalar, Vector, part
+from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block, Link
 

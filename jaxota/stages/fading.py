@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxota._core import batching
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
 from jaxota._core import prng as _random
 from jaxota._core.part import Memory, Numbers, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
@@ -204,7 +204,7 @@ class Fading:
 
     def check(self, path: str, setting: "Setting") -> None:
         taken = 4 * 2 * 4 * 2 * self.antennas * setting.task.users
-        _memory.refuse(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
+        batching.refuse(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, traced
+from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
+from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
 from jaxota.stages.server import Aggregate

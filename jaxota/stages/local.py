@@ -12,11 +12,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import minibatches as _minibatches
-from jaxota._core import optimizers as _optimizers
-from jaxota._core.canonical import canonical
-from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, static, traced
-from jaxota._core.returned import Method
+from jaxota._core import inputs, prng
+from jaxota._core.part import Memory, Scalar, Traced, Vector, canonical, part, static, traced
+from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.compress import if_heard
 from jaxota.tasks.problem import Layout, Problem, Vectors, layout
@@ -95,7 +93,7 @@ class SGD:
         return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
 
     def check(self, path: str, setting: "Setting") -> None:
-        _optimizers.check_direction(f"{path}.transform", self.transform, setting.task.dim)
+        inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
 
 
 @part
@@ -191,7 +189,7 @@ class ControlVariateSGD:
         return LocalUpdate(updates, controls, memory=controls)
 
     def check(self, path: str, setting: "Setting") -> None:
-        _optimizers.check_direction(f"{path}.transform", self.transform, setting.task.dim)
+        inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
         draws_control = self.control_option == 1 or self.warm_start
         if self.control_batch is not None and not draws_control:
             raise InputError(
@@ -249,12 +247,14 @@ def minibatches(
     """
     if batch is None:
         return None
-    words = _minibatches.words(key)
-    return _minibatches.indices(words, draws, batch, problem.counts[user])
+    words = prng.words(key)
+    return prng.indices(words, draws, batch, problem.counts[user])
 
 
 def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | None) -> Any:
     """A user's gradient on these samples, or on all, held as the model is."""
+    from jaxota._core.stage_checks import Method  # which reads the protocols of this stage
+
     if samples is not None:
         method, found = "gradient", held.gradient(model, user, samples)
     else:

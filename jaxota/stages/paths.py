@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core.part import Memory, Scalar, State, Traced, Vector, part, static, traced
+from jaxota._core.part import Memory, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.compress import norms
 from jaxota.stages.local import SGD, LocalUpdate, minibatches, slope

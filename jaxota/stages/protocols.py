@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core.part import Memory, Scalar, State, Vector
+from jaxota._core.part import Memory, Scalar, Vector
+from jaxota._core.state import State
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link

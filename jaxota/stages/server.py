@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import optax
 from jaxtyping import Array, Float
 
-from jaxota._core import optimizers as _optimizers
-from jaxota._core.part import Memory, Scalar, State, Vector, part, static
+from jaxota._core import inputs
+from jaxota._core.part import Memory, Scalar, Vector, part, static
+from jaxota._core.state import State
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 
@@ -86,7 +87,7 @@ class Optimizer:
         return optax.apply_updates(state.model, step), memory
 
     def check(self, path: str, setting: "Setting") -> None:
-        _optimizers.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
+        inputs.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
 
 
 def as_server(server: "Server | optax.GradientTransformation") -> "Server":

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 
+from jaxota._core import batching
 from jaxota._core import batching as _chunks
-from jaxota._core import memory as _memory
-from jaxota._core.memory import in_words
+from jaxota._core.batching import in_words
 from jaxota.errors import InputError
 from jaxota.study.programs import Programs
 from jaxota.study.settings import Group, Settings
@@ -81,8 +81,8 @@ def _room(budget: int | None) -> int:
     """The budget; without one, what the devices have, or a quarter of this machine's memory."""
     if budget is not None:
         return budget
-    device = _memory.of_device()
-    return int(0.8 * device) if device else _memory.of_machine() // 4
+    device = batching.of_device()
+    return int(0.8 * device) if device else batching.of_machine() // 4
 
 
 def _too_much(taken: int, budget: int | None) -> str:

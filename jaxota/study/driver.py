@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxota._core.memory import in_words, of_machine
+from jaxota._core.batching import in_words, of_machine
 from jaxota.errors import InputError
 from jaxota.study.means import finished
 from jaxota.study.work import Job

@@ -9,7 +9,7 @@ import filelock
 import numpy as np
 
 from jaxota._core import files as _files
-from jaxota._core.part import Plan
+from jaxota._core.state import Plan
 from jaxota.errors import InputError
 from jaxota.study.programs import Plans
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jaxota._core import fields as _parts
+from jaxota._core import inputs
 from jaxota.calibration import noise_free
 from jaxota.study import programs
 from jaxota.study.descriptions import describe, fingerprint
@@ -77,7 +77,7 @@ def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
     own, swept = [], []
     for name, part in (*(("algorithm", a) for a in needing), ("task", parts["task"])):
         leaves, structure = jax.tree.flatten(part)
-        extra = _parts.extra_axes(part, name).values()
+        extra = inputs.extra_axes(part, name).values()
         swept += [_plain(v) for v, more in zip(leaves, extra, strict=True) if more]
         fixed = [0 if more else v for v, more in zip(leaves, extra, strict=True)]
         own.append(describe(jax.tree.unflatten(structure, fixed)))

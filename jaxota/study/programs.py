@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from jaxota._core.arguments import Options
 from jaxota._core.batching import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, spread
-from jaxota._core.part import Plan
+from jaxota._core.state import Plan
 from jaxota.calibration import observe, pool
 from jaxota.history import History
 from jaxota.simulation import run_all

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota._core import arguments as _arguments
-from jaxota._core import fields as _parts
+from jaxota._core import inputs
 from jaxota._core import inputs as _validate
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
@@ -262,7 +262,7 @@ def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) 
     checked = tuple(each.algorithm for each, _ in entered)
     parts = {"algorithms": checked, "channel": setting.channel, "task": setting.task}
     extra = [
-        _parts.extra_axes(part, name)
+        inputs.extra_axes(part, name)
         for name, part in (
             *(("algorithm", algorithm) for algorithm in checked),
             *(("channel", parts["channel"]), ("task", parts["task"])),
@@ -291,7 +291,7 @@ def _scores(group: Group) -> list[str]:
     """The names of a task's scores."""
     task = group.parts["task"]
     leaves, structure = jax.tree.flatten(task)
-    extra = _parts.extra_axes(task, "task").values()
+    extra = inputs.extra_axes(task, "task").values()
     one = [v[0] if more else v for v, more in zip(leaves, extra, strict=True)]
 
     def score(leaves: list[Any]) -> dict[str, Any]:

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import fields as _parts
+from jaxota._core import inputs
 from jaxota._core import prng as _random
-from jaxota._core.canonical import canonical
-from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.part import Numbers, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _functions
 from jaxota.tasks._columns import Columns, of_any, of_users
@@ -225,7 +224,7 @@ def empirical(
         init_scale=init_scale,
     )
     tables = "numbers", "wholes", "test_numbers", "test_wholes"
-    return _parts.vouch(task, "counts", *tables)
+    return inputs.vouch(task, "counts", *tables)
 
 
 def no_scores(parameters: Any) -> dict[str, Scalar]:

@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inputs as _validate
-from jaxota._core.canonical import canonical
-from jaxota._core.part import Numbers, Scalar
+from jaxota._core.part import Numbers, Scalar, canonical
 from jaxota.errors import InputError
 from jaxota.tasks import _blocks, _flax_modules
 from jaxota.tasks.empirical_risk import Empirical, empirical

@@ -10,10 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import eigen as _eigen
-from jaxota._core import fields as _parts
+from jaxota._core import batching, devices, inputs
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
 from jaxota._core import prng as _random
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
@@ -66,7 +64,7 @@ class SyntheticRegression:
         rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as the gradient reads them
         size = f"{self.users} × {self.samples} × {self.dim} numbers"
         taken = 4 * self.users * (rows + self.dim**2)
-        _memory.refuse(f"{path}.users × samples × dim", f"data of {size}", taken)
+        batching.refuse(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
         key = _random.fold_in(self.key, trial) if self.redraw else self.key
@@ -110,7 +108,7 @@ class Quadratic:
         share = 1.0 / counts.astype(jnp.float32)
         hessians = 2.0 * share[:, None, None] * _dot("nsd,nse->nde", features, features)
         slopes = 2.0 * share[:, None] * _dot("nsd,ns->nd", features, targets)
-        values, vectors = _eigen.eigh(hessians.mean(0) / 2.0)  # of H, half the Hessian of F
+        values, vectors = devices.eigh(hessians.mean(0) / 2.0)  # of H, half the Hessian of F
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
         optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, slopes.mean(0) / 2.0)
@@ -125,7 +123,7 @@ class Quadratic:
             root=jnp.sqrt(values)[:, None] * vectors.T,
             optimum=optimum,
             least=_dot("n,ns,ns->", share / users, residual, residual),
-            strong_convexity=jnp.maximum(_eigen.eigenvalues(hessians).min(), 0.0),
+            strong_convexity=jnp.maximum(devices.eigenvalues(hessians).min(), 0.0),
         )
 
     @property
@@ -194,7 +192,7 @@ def regression(
     for user, (f, t) in enumerate(zip(rows, values, strict=True)):
         padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
     arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
-    return _parts.vouch(Regression(*arrays), "features", "targets", "counts")
+    return inputs.vouch(Regression(*arrays), "features", "targets", "counts")
 
 
 def synthetic_regression(

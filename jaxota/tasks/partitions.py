@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from jaxota._core import batching
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
 from jaxota.errors import InputError
 
 Labels = Int[np.ndarray, "sample"]
@@ -221,7 +221,7 @@ def _start(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
-    _memory.refuse("users · samples", f"the indices of {users} · {samples}", 8 * users * samples)
+    batching.refuse("users · samples", f"the indices of {users} · {samples}", 8 * users * samples)
     words = jax.random.key_data(_validate.key("key", key))
     return np.random.default_rng(np.asarray(words)), labels
 

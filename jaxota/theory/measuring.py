@@ -9,7 +9,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
 from jaxota._core.devices import Spread, compiled
-from jaxota._core.part import Moments, Numbers, Plan, Scalar
+from jaxota._core.part import Numbers, Scalar
+from jaxota._core.state import Moments, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel, noise_over

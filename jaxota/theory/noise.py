@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxota._core.part import Moments, Scalar
+from jaxota._core.part import Scalar
+from jaxota._core.state import Moments
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.theory.proposition import noise_after

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import eigen as _eigen
+from jaxota._core import devices
 from jaxota._core.arguments import Options
 from jaxota._core.devices import in_chunks
-from jaxota._core.part import Info, Plan, Scalar, State, Vector, part
+from jaxota._core.part import Scalar, Vector, part
+from jaxota._core.state import Info, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
 from jaxota.rounds import one_trial
@@ -135,7 +136,7 @@ def curvature(problem: Any) -> tuple[Scalar, Scalar]:
     """β and μ of AS1, extremes over users of their Hessians' eigenvalues at the optimum."""
     users = jnp.arange(problem.users)
     hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
-    values = _eigen.eigenvalues(hessians)  # [user, d]
+    values = devices.eigenvalues(hessians)  # [user, d]
     return values.max(), jnp.maximum(values.min(), 0.0)
 
 

@@ -28,10 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxota._core import fields as _parts
+from jaxota._core import batching, inputs
 from jaxota._core import inputs as _validate
-from jaxota._core import inside as _inside
-from jaxota._core import memory as _memory
 from jaxota._core.part import Numbers, Vector
 from jaxota.errors import InputError
 from jaxota.theory.bound import TERMS as TERMS
@@ -146,7 +144,7 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
         rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
-    _memory.refuse("rounds", f"{rounds} weights", 12 * rounds)
+    batching.refuse("rounds", f"{rounds} weights", 12 * rounds)
     shrinking = _validate.number("contraction", contraction, 0.0)
     if shrinking.ndim:
         raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
@@ -243,8 +241,8 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
             f"got {_validate.shown(constants)}"
         )
-    with _inside.noted() as found:
-        constants = _parts.prepared(constants, "constants")
+    with inputs.noted() as found:
+        constants = inputs.prepared(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise InputError(
@@ -253,4 +251,4 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
         )
     asked = _validate.number("rounds", rounds, 1.0)
     together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
-    return constants, _inside.or_nan(asked, found)
+    return constants, inputs.or_nan(asked, found)

@@ -6,8 +6,8 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from jaxota._core import batching
 from jaxota._core import inputs as _validate
-from jaxota._core import memory as _memory
 from jaxota._core.part import Numbers, Path
 from jaxota.errors import InputError
 from jaxota.tasks import partitions
@@ -141,7 +141,7 @@ def _task(
     held = partitions.dealt(partition, key, train.labels, users, samples)
     size = np.size(test.images(np.arange(1)))
     count = sum(map(len, held))
-    _memory.refuse("users · samples", f"{count} images of {size} numbers", 8 * count * size)
+    batching.refuse("users · samples", f"{count} images of {size} numbers", 8 * count * size)
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
     return classification(
