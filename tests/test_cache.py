@@ -8,7 +8,7 @@ import jax
 import pytest
 from processes import assert_one_line, finished, process
 
-from jaxota.cli import cache as _cache
+from jaxota.cli import process as _cache
 from jaxota.errors import InputError
 
 SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3")

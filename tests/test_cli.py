@@ -20,10 +20,11 @@ import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching as _chunks
 from jaxota._core import devices as _devices
-from jaxota.cli import cache as _cache
 from jaxota.cli import commands as cli
-from jaxota.cli import experiment, runner
-from jaxota.cli import surroundings as _surroundings
+from jaxota.cli import experiment
+from jaxota.cli import process as _cache
+from jaxota.cli import process as _surroundings
+from jaxota.cli import run as runner
 from jaxota.experiments import bounds, rates, wise, wise_images
 from jaxota.study.job import StudyJob
 

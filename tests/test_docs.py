@@ -16,7 +16,7 @@ from test_surface import PUBLIC
 
 import jaxota as jo
 from jaxota.cli import commands as cli
-from jaxota.cli import words as _words
+from jaxota.cli import main as _words
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}

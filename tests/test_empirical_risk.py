@@ -12,7 +12,8 @@ from rich.console import Console
 
 import jaxota as jo
 from jaxota import figures, plots
-from jaxota.cli import report, runner
+from jaxota.cli import report
+from jaxota.cli import run as runner
 from jaxota.simulation import _program
 from jaxota.tasks import _blocks, _functions
 

@@ -13,8 +13,11 @@ import xarray
 from test_report import Told
 
 from jaxota.cli import commands as cli
-from jaxota.cli import cubes, page, sections, specs
+from jaxota.cli import page
+from jaxota.cli import page as cubes
+from jaxota.cli import page as sections
 from jaxota.cli import report as reports
+from jaxota.cli import run as specs
 
 EVIL = "</script><script>alert(1)</script><b>&\"'"
 HEADER = ["algorithm", "snr_db", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]

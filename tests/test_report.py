@@ -7,8 +7,8 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxota import plots, style
+from jaxota import plots as sweep_plots
 from jaxota.cli import report as reports
-from jaxota.cli import sweep_plots
 from jaxota.errors import InputError
 from jaxota.study.summaries import Summary
 

@@ -9,7 +9,7 @@ import pytest
 import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching
-from jaxota.cli import runner
+from jaxota.cli import run as runner
 from jaxota.study import driver
 from jaxota.study.programs import Programs
 

@@ -99,7 +99,7 @@ def test_every_public_name_resolves():
 
 def test_experiments_are_named_without_what_is_slow_to_import():
     code = (
-        "import sys, jaxota.cli.runner, jaxota.figures;"
+        "import sys, jaxota.cli.run, jaxota.figures;"
         "print({'flax', 'matplotlib', 'pandas', 'scipy.special', 'xarray'} & sys.modules.keys())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import jaxota as jo
-from jaxota.cli import report, sweep_plots, sweeps
+from jaxota import plots as sweep_plots
+from jaxota.cli import report, sweeps
 from jaxota.study import driver
 from jaxota.study.job import StudyJob
 from jaxota.study.summaries import Summary, summary

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxota._core import files as _files
+from jaxota.cli import main as _words
 from jaxota.cli import process as _process
+from jaxota.cli import process as _surroundings
 from jaxota.cli import progress as _terminal
-from jaxota.cli import surroundings as _surroundings
-from jaxota.cli import words as _words
 from jaxota.errors import InputError
 
 
@@ -85,7 +85,8 @@ def _list(arguments) -> int:
 def _run_file(arguments) -> int:
     """Run an experiment of the user's own file."""
     from jaxota.cli import report as reports
-    from jaxota.cli import runner, specs
+    from jaxota.cli import run as runner
+    from jaxota.cli import run as specs
     from jaxota.cli.report import attributes
     from jaxota.reports import Experiment, parsed
 
@@ -111,7 +112,7 @@ def _run_file(arguments) -> int:
         progress = stack.enter_context(_working(chosen.name, arguments.out))
         executor = None
         if arguments.scheduler is not None:
-            from jaxota.cli import cluster
+            from jaxota.cli import run as cluster
 
             executor = stack.enter_context(cluster.executor(arguments.scheduler))
         run = runner.study_runner(
@@ -144,7 +145,8 @@ def _run(arguments) -> int:
     if arguments.set:
         raise InputError("--set is for experiments of your own file: jaxota sweep sweeps fields")
     from jaxota.cli import report as reports
-    from jaxota.cli import runner, specs
+    from jaxota.cli import run as runner
+    from jaxota.cli import run as specs
     from jaxota.study import programs
 
     name, options = arguments.experiment, _given(arguments)
@@ -174,7 +176,7 @@ def _run(arguments) -> int:
 def _claims(arguments) -> int:
     from jaxota._core import inputs as _validate
     from jaxota.cli import report as reports
-    from jaxota.cli import runner
+    from jaxota.cli import run as runner
     from jaxota.experiments import claims_report, claims_runs
 
     out, seed = arguments.out, _validate.seed(arguments.seed)
@@ -197,7 +199,8 @@ def _claims(arguments) -> int:
 
 
 def _sweep(arguments) -> int:
-    from jaxota.cli import specs, sweeps
+    from jaxota.cli import run as specs
+    from jaxota.cli import sweeps
 
     given: dict[str, Any] = {"options": _given(arguments), "set": arguments.set}
     if arguments.seed is not None:
@@ -260,7 +263,7 @@ def _report(arguments) -> int:
 
 def _given(arguments) -> dict[str, Any]:
     """What of an experiment was asked to be otherwise."""
-    from jaxota.cli.specs import OPTIONS
+    from jaxota.cli.run import OPTIONS
 
     return {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
 
@@ -306,7 +309,7 @@ def _executor(arguments, spec: dict[str, Any], store: Path | None) -> Iterator[d
     if arguments.scheduler is None or store is None:
         yield {}
         return
-    from jaxota.cli import cluster
+    from jaxota.cli import run as cluster
 
     with cluster.executor(arguments.scheduler) as executor:
         yield {"executor": executor, "work": cluster.work(spec, store)}

@@ -1,13 +1,22 @@
-"""The process of the command: what it does on a signal, and where nobody listens."""
+"""The process of the command: signals, streams, the program cache, the environment."""
 
 import codecs
 import contextlib
+import hashlib
 import os
+import platform
+import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxota.errors import InputError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 placing = threading.RLock()  # held while files take their places: no moment to end the process
@@ -106,3 +115,116 @@ def hush() -> int:
         with contextlib.suppress(OSError, ValueError):  # a stream without a file
             os.dup2(nowhere, stream.fileno())
     return 128 + 13  # as if by SIGPIPE
+
+
+CACHE = "JAXOTA_CACHE"
+
+
+def folder() -> Path:
+    """That which the environment names, or the user's own."""
+    import platformdirs
+
+    named = os.environ.get(CACHE) or "off"
+    if named == "off":
+        return Path(platformdirs.user_cache_dir("jaxota"))
+    try:
+        return Path(named).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{CACHE} must be a folder, or off, got {named}: {error}") from None
+
+
+def keep_programs() -> None:
+    """Keep compiled programs between runs, unless the environment says otherwise.
+
+    Programs are kept apart by kind of processor, as a home folder may be shared by several.
+    """
+    if os.environ.get(CACHE) == "off":
+        return
+    import jax
+
+    # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
+    # program that it reads from the cache; what is really wrong reaches us as an exception.
+    jax.config.update("jax_logging_level", "CRITICAL")
+    try:
+        described = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+        kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
+    except OSError:
+        kind = [platform.processor()]
+    place = folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        print(
+            f"jaxota: compiled programs are not kept, as {place} cannot be written "
+            f"({error.strerror}): name another folder with {CACHE}, or off",
+            file=sys.stderr,
+        )
+        return
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    _heal(place)
+
+
+def _heal(place: Path) -> None:
+    """A program that cannot be read makes room for itself: JAX warns, and would never replace it.
+
+    One that could not be written, as on a full disk, will be such a one.
+    """
+    shown = warnings.showwarning
+
+    def heal(message: Any, *where: Any, **more: Any) -> None:
+        told = re.match(r"Error (reading|writing) persistent .* for '([^']*)'", str(message))
+        if told is None:
+            shown(message, *where, **more)
+        elif told[1] == "reading":
+            for entry in place.glob(f"{told[2]}-*-cache"):
+                entry.unlink(missing_ok=True)
+
+    warnings.showwarning = heal
+
+
+def prepare(on_images: bool) -> None:
+    """What must be set before JAX begins, and what would fail after the work."""
+    from jaxota._core import devices as _devices
+
+    _refuse_backend()
+    _devices.virtual()
+    keep_programs()
+    _refuse_platform()
+    if on_images:
+        _silence_tfds()
+
+
+def _refuse_platform() -> None:
+    import jax
+
+    try:
+        jax.devices()
+    except Exception as error:  # of JAX or of a plugin
+        said = f": {str(error).splitlines()[0]}" if str(error) else ""
+        raise InputError(
+            "JAX_PLATFORMS must name what JAX finds here, such as cpu, got "
+            f"{os.environ.get('JAX_PLATFORMS')!r}{said}"
+        ) from None
+
+
+def _refuse_backend() -> None:
+    """Matplotlib looks at it when it is loaded."""
+    named = os.environ.get("MPLBACKEND")
+    if named:
+        try:
+            import matplotlib  # noqa: F401
+        except ValueError:
+            raise InputError(
+                f"MPLBACKEND must be one that matplotlib knows, got {named!r}"
+            ) from None
+
+
+def _silence_tfds() -> None:
+    """Its bars would run through ours."""
+    with contextlib.suppress(ImportError):
+        import tensorflow_datasets
+
+        tensorflow_datasets.disable_progress_bar()

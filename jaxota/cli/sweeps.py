@@ -203,7 +203,7 @@ class Sweep:
 
     def remarks(self) -> list[str]:
         """What a reader of the table must know besides."""
-        from jaxota.cli import sweep_plots
+        from jaxota import plots as sweep_plots
 
         found = self._summary()
         lines = [
@@ -233,7 +233,7 @@ class Sweep:
 
     def figure(self):
         """Curves, final scores against one swept field, or maps over two."""
-        from jaxota.cli import sweep_plots
+        from jaxota import plots as sweep_plots
 
         title = f"{self.name}, {_snr(self.description, self._axes)}"
         return sweep_plots.draw(self._summary(), self._axes, self.metric, title)

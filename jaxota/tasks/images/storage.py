@@ -24,7 +24,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jaxota._core import files as _files
 from jaxota._core import inputs as _validate
-from jaxota.cli import cache as _cache
+from jaxota.cli import process as _cache
 from jaxota.errors import InputError
 from jaxota.tasks.images import published
 

@@ -1,20 +1,23 @@
-"""Experiments and studies from plain words, so that other processes can make them, too.
+"""Experiments and studies by name or from a file, run here or on a cluster."""
 
-A spec is JSON: the name of an experiment, or a user's own file as it is, and what was asked for.
-"""
-
+import contextlib
 import dataclasses
 import functools
 import json
 import shlex
 import sys
+import time
 import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxota._core import inputs as _validate
+from jaxota.cli.report import Report
 from jaxota.errors import InputError
 from jaxota.reports import Experiment
+from jaxota.reports import Report as ReportValue
+from jaxota.study import driver, elsewhere
 from jaxota.study.job import StudyJob
 from jaxota.study.parsing import parse_grid
 from jaxota.study.study import Study
@@ -155,3 +158,161 @@ def from_file(path: str, source: str, name: str) -> Study | Experiment:
         raise InputError(f"{path} must hold a study {name or 'to run'}: {there}")
     found = studies[name]
     return found if found.name != "study" else dataclasses.replace(found, name=name)
+
+
+def run(
+    experiment: Any,
+    seed: int = 0,
+    report: Callable[..., None] = lambda *_, **__: None,
+    *,
+    memory: int | None = None,
+    store: Path | None = None,
+    shard: tuple[int, int] = (0, 1),
+    spec: Any = None,
+    executor: Any = None,
+    work: Callable[[int], Any] | None = None,
+) -> Report | None:
+    """Run `experiment`; `report(what, done, of, steps)` hears how far it is.
+
+    With a `store`, chunks that are there are not computed again, and finished ones are kept.
+    Returns None while chunks are missing that other processes are to do.
+    """
+    report("reading the data")
+    job = experiment.job(seed, memory)
+    report("compiling")
+    start = time.perf_counter()
+    sink = driver.sink(job, store, resume=store is not None, spec=spec)
+    ready = time.perf_counter()
+    driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
+    if sink.missing():
+        return None
+    seconds = ready - start, time.perf_counter() - ready
+    return experiment.report(job, sink.dataset(), seed, seconds)
+
+
+class Incomplete(Exception):
+    """Chunks of a study are missing that other shards are to compute."""
+
+
+def study_runner(
+    out: Path,
+    progress: Callable[..., None],
+    *,
+    memory: int | None,
+    shard: tuple[int, int],
+    in_parts: bool,
+    executor: Any = None,
+    spec: Any = None,
+) -> Callable[[Study], Any]:
+    """The `run` of an experiment: runs a study, in memory or by way of DIR/STUDY.parts."""
+
+    def run(study: Study) -> Any:
+        progress("reading the data")
+        job = StudyJob(study, memory)
+        store = out / f"{study.name}.parts" if in_parts else None
+        work = elsewhere.work(study, store) if executor is not None and store else None
+        progress("compiling")
+        sink = driver.sink(job, store, resume=store is not None, spec=spec)
+        driver.drive(job, sink, shard=shard, executor=executor, work=work, report=progress)
+        if sink.missing():
+            raise Incomplete(str(store))
+        return sink.dataset()
+
+    return run
+
+
+class Shown:
+    """A `Report` value as the writers of files ask for it."""
+
+    def __init__(self, report: ReportValue) -> None:
+        self.report, self.name = report, report.name
+
+    def caption(self) -> str:
+        return self.report.caption
+
+    def table(self) -> Any:
+        from rich.table import Table
+
+        header, *rows = self.report.table
+        grid = Table()
+        for heading in header:
+            grid.add_column(heading)
+        for row in rows:
+            grid.add_row(*map(str, row))
+        return grid
+
+    def remarks(self) -> list[str]:
+        return list(self.report.remarks)
+
+    def figure(self) -> Any:
+        return self.report.figure()
+
+    def rows(self) -> Any:
+        frame = self.report.csv
+        yield list(frame.columns)
+        yield from frame.values.tolist()
+
+    def dataset(self) -> Any:
+        return self.report.dataset
+
+    def markdown(self) -> str | None:
+        return self.report.markdown
+
+
+SECONDS = 10  # that a scheduler has to answer
+
+
+@contextlib.contextmanager
+def executor(address: str) -> Iterator[Any]:
+    """An executor of `concurrent.futures`' kind whose work is done by the cluster at `address`."""
+    try:
+        from distributed import CancelledError, Client, KilledWorker
+    except ImportError:
+        raise InputError("--scheduler needs dask: pip install 'jaxota[distributed]'") from None
+    try:
+        client = Client(address, timeout=SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"--scheduler {address} did not answer within {SECONDS} s: {reason}"
+        ) from None
+    with client:
+        try:
+            # A chunk whose worker died is done by another.
+            yield client.get_executor(pure=False, retries=10)
+        except KilledWorker as error:
+            raise InputError(
+                f"workers died at one chunk again and again ({_validate.first_line(error)}): "
+                "a lower --memory may help, and --resume goes on"
+            ) from None
+        except CancelledError:
+            raise InputError(f"--scheduler {address} went away: --resume goes on") from None
+
+
+def chunk(words: str, folder: str, number: int) -> int:
+    """Done by a worker: the chunk of a number, of the job that `words` specify, to the store.
+
+    Nothing is sent back but the number.
+    """
+    _use_cores()
+    from jaxota.cli import process as _cache
+    from jaxota.cli import run as specs
+    from jaxota.study import elsewhere
+
+    _cache.keep_programs()
+    return elsewhere.fill(specs.remembered(words), folder, number)
+
+
+def work(spec: dict[str, Any], folder: Path) -> Callable[[int], int]:
+    """What an executor is given for each number."""
+    return functools.partial(chunk, json.dumps(spec), str(folder.resolve()))
+
+
+def _use_cores() -> None:
+    """On CPU, as many devices as the worker has threads, unless JAX was told or has begun."""
+    from distributed import get_worker
+
+    from jaxota._core.devices import virtual
+
+    with contextlib.suppress(ValueError):  # no worker, but a thread of the driver's own
+        virtual(get_worker().state.nthreads)

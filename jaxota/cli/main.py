@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxota.cli import cache as _cache
+from jaxota.cli import process as _cache
 from jaxota.errors import InputError
 
 
