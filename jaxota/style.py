@@ -46,6 +46,15 @@ LABELS = {
     "loss": r"loss $F(\hat{\theta})$",
     "accuracy": "test accuracy",
 }
+AXES = {
+    "snr_db": "SNR (dB)",
+    "users": "users $N$",
+    "steps": "local steps $K$",
+    "step_size": r"step size $\eta$",
+    "data_spread": "data spread",
+    "model_spread": "model spread",
+    "csi_error": "variance of the CSI error",
+}
 
 
 class Look(NamedTuple):
