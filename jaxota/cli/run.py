@@ -1,9 +1,10 @@
-"""Experiments and studies by name or from a file, run here or on a cluster."""
+"""Figures, studies and experiments by name or from a file, run here, in parts or on a cluster."""
 
+import argparse
+import ast
 import contextlib
 import dataclasses
 import functools
-import json
 import shlex
 import sys
 import time
@@ -12,263 +13,299 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxota._core import inputs as _validate
-from jaxota.cli.report import Report
+from jaxota._core import files, inputs
+from jaxota.cli import process
 from jaxota.errors import InputError
-from jaxota.reports import Experiment
-from jaxota.reports import Report as ReportValue
-from jaxota.study import driver, elsewhere
-from jaxota.study.job import StudyJob
+from jaxota.figures import FIGURES, Figure
+from jaxota.reports import Experiment, Report, counted, study_report
 from jaxota.study.parsing import parse_grid
 from jaxota.study.study import Study
 
 OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
+SECONDS = 10  # for a scheduler to answer
+_MODULES = "jaxota_study_"  # prefix of the names of users' files as modules
 
 
-def known(name: str) -> Any:
-    """The experiment of a name."""
-    from jaxota.figures import EXPERIMENTS, THEORY
+def load(target: str) -> Figure | Study | Experiment:
+    """Return what is called `target`: the name of a figure, or FILE.py[:NAME]."""
+    place, _, name = target.partition(":")
+    if place.endswith(".py"):
+        return _from_file(Path(place), name)
+    if target in FIGURES:
+        return FIGURES[target]
+    others = [file for file in experiments_in_checkout() if f"/{target}." in file]
+    hint = f", or run {others[0]}" if others else ""
+    raise InputError(f"unknown experiment {target!r}: choose from {', '.join(FIGURES)}{hint}")
 
-    every = EXPERIMENTS | THEORY
-    if name not in every:
-        raise InputError(f"unknown experiment {name!r}: choose from {', '.join(every)}")
-    return every[name]
 
-
-def of_sweep(asked: str, **given: Any) -> dict[str, Any]:
-    """The spec of a sweep: of an experiment, or of a study in a file, `my_study.py:NAME`."""
-    place, _, name = asked.partition(":")
-    if not place.endswith(".py"):
-        return {"experiment": asked, **given}
+def _from_file(path: Path, name: str) -> Study | Experiment:
+    """Run a user's file, and return its study or experiment `name`, or the only one."""
     try:
-        source = Path(place).read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{place} cannot be read: {error}") from None
-    return {"file": str(Path(place).resolve()), "source": source, "name": name, **given}
+        raise InputError(f"{path} cannot be read: {error}") from None
+    module = types.ModuleType(f"{_MODULES}{path.stem}")  # a name that no other module has
+    module.__file__ = str(path.resolve())
+    sys.modules[module.__name__] = module  # dataclasses look for it there
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        exec(compile(source, module.__file__, "exec"), vars(module))
+    except InputError:
+        raise
+    except Exception as error:
+        line = inputs.first_line(error)
+        raise InputError(f"{path} fails: {type(error).__name__}: {line}") from None
+    public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+    studies = {k: v for k, v in public.items() if isinstance(v, Study | Experiment)}
+    if not studies:
+        raise InputError(f"{path} holds neither a jo.Study nor a jo.experiment")
+    if not name:
+        experiments = [k for k, v in studies.items() if isinstance(v, Experiment)]
+        name, *others = experiments or studies  # an experiment may lie beside the studies it runs
+        if others:
+            raise InputError(f"{path} holds {', '.join(studies)}: choose one, as in {path}:{name}")
+    if name not in studies:
+        raise InputError(f"{path} holds no {name}: choose from {', '.join(studies)}")
+    chosen = studies[name]
+    return chosen if chosen.name != "study" else dataclasses.replace(chosen, name=name)
 
 
-def experiment(spec: dict[str, Any]) -> Any:
-    """The experiment that a spec names, as it was asked for."""
-    return known(spec["experiment"]).configured(spec.get("options", {}))
+def experiments_in_checkout() -> dict[str, str]:
+    """Return the experiments in benchmarks/paper and benchmarks/wise of a checkout, and their titles.
+
+    Files are parsed and not run; elsewhere there are none.
+    """
+    root = Path(__file__).parents[2]
+    if not (root / "pyproject.toml").exists():
+        return {}
+    titles = {}
+    for path in sorted(
+        path for room in ("paper", "wise") for path in root.glob(f"benchmarks/{room}/*.py")
+    ):
+        found = [
+            (node.name, call.args[0].value)
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef)
+            for call in node.decorator_list
+            if isinstance(call, ast.Call)
+            and ast.unparse(call.func) == "jo.experiment"
+            and isinstance(call.args[0], ast.Constant)
+        ]
+        for name, title in found:
+            file = path.relative_to(root).as_posix()
+            titles[file if len(found) == 1 else f"{file}:{name}"] = str(title)
+    return titles
 
 
-def study(spec: dict[str, Any]) -> Study:
-    """The study of a sweep."""
-    options, seed = dict(spec.get("options", {})), spec.get("seed")
-    if "source" in spec:
-        base = from_file(spec["file"], spec["source"], spec["name"])
-        if isinstance(base, Experiment):
-            raise InputError(f"{base.name} is an experiment, not a study: jaxota run runs it")
-        for option in options.keys() - {"trials", "rounds"}:
-            name = option.replace("_", "-")
-            raise InputError(f"--{name} is not for a study from a file: use --set {option}=...")
-        base = base.replace(**options, **({} if seed is None else {"key": seed}))
+def run(
+    chosen: Figure | Study | Experiment, runner: "Runner", arguments: argparse.Namespace
+) -> tuple[Report, int | None]:
+    """Run what was loaded with the options that were typed; return its report and its seed."""
+    if isinstance(chosen, Experiment):
+        options = _experiment_options(chosen, arguments)
+        if "dataset" in chosen.options:
+            process.silence_downloads()
+        report = chosen(runner, **options)
+        remarks, seed = [], options.get("seed", chosen.options.get("seed"))
     else:
-        chosen = experiment(spec)
-        if not hasattr(chosen, "study"):
-            raise InputError(f"{chosen.name} sets what it sweeps itself: jaxota run {chosen.name}")
-        base = chosen.study(seed or 0)
-    if spec.get("algorithms"):
-        base = base.replace(algorithms=_some(base.algorithms, spec["algorithms"]))
-        if base.reference not in base.algorithms:
-            base = base.replace(reference=next(iter(base.algorithms)))
-    base = base.replace(over=base.over * parse_grid(spec.get("set", [])))
-    keep = spec.get("keep")
-    return base if keep is None else base.replace(keep=keep)
+        if arguments.set:
+            raise InputError("--set is for experiments from a file: jaxota sweep sweeps fields")
+        study, words = _configured(chosen, arguments)
+        seed = words.get("seed")
+        report = study_report(runner(study), **words)
+        diverged = sorted(runner.uncalibrated)
+        remarks = [f"{k}: its calibration diverged, and every trial with it." for k in diverged]
+    taken = f"{runner.compiling:.1f} s compiling, {runner.running:.1f} s running"
+    remarks = [*report.remarks, *remarks, taken]
+    return dataclasses.replace(report, remarks=remarks), seed
 
 
-def sweep_job(
-    spec: dict[str, Any], memory: int | None = None, most_programs: int | None = None
-) -> StudyJob:
-    """What the driver runs of a sweep; more programs than so many are refused."""
-    return StudyJob(study(spec), memory, most_programs)
+def _configured(
+    chosen: Figure | Study, arguments: argparse.Namespace
+) -> tuple[Study, dict[str, Any]]:
+    """Return a study with the options that were typed, and the words of its report."""
+    options = {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
+    if isinstance(chosen, Figure):
+        figure, seed = chosen.configured(**options), arguments.seed or 0
+        if figure.on_images:
+            process.silence_downloads()
+        words = {"title": figure.title, "snr": figure.snr, "draw": figure.draw, "seed": seed}
+        return figure.study(seed), words
+    for option in options.keys() - {"trials", "rounds"}:
+        name = option.replace("_", "-")
+        raise InputError(f"--{name} is not for a study from a file: use --set {option}=...")
+    if arguments.seed is not None:
+        options["key"] = arguments.seed
+    return chosen.replace(**options), {"seed": arguments.seed}
 
 
-def job(spec: dict[str, Any], memory: int | None = None) -> Any:
-    """What the driver runs of a sweep, or of an experiment."""
-    if spec.get("run"):
-        return experiment(spec).job(spec["seed"], memory)
-    return sweep_job(spec, memory)
+def _experiment_options(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of an experiment that were typed, as flags or by --set."""
+    known = f"choose from {', '.join(experiment.options)}" if experiment.options else "it has none"
+    flags = (*OPTIONS, "seed")
+    options = {k: v for k in flags if (v := getattr(arguments, k)) is not None}
+    for option in options:
+        if option not in experiment.options:
+            flag = option.replace("_", "-")
+            raise InputError(f"--{flag} is not an option of {experiment.name}: {known}")
+    for word in arguments.set:
+        name, equals, text = word.partition("=")
+        if not equals or name not in experiment.options:
+            raise InputError(f"--set {word} is not an option of {experiment.name}: {known}")
+        options[name] = _parsed(name, text, experiment.options[name])
+    return options
 
 
-def command(spec: dict[str, Any]) -> str:
-    """What is typed to have it made again; where data and a user's file lie is left out."""
-    words = ["jaxota", "run" if spec.get("run") else "sweep"]
-    if "source" in spec:
-        words.append(":".join(filter(None, (Path(spec["file"]).name, spec["name"]))))
-    else:
-        words.append(spec["experiment"])
-    options = {k: v for k, v in spec.get("options", {}).items() if k != "data_dir"}
-    if spec.get("run") and "source" in spec:  # options that have no flag of their own are set
-        sets = [f"{k}={v}" for k, v in options.items() if k not in OPTIONS]
-        words += [word for each in sets for word in ("--set", each)]
-        options = {k: v for k, v in options.items() if k in OPTIONS}
-    several = ",".join(spec.get("algorithms") or ())
-    given = {**options, "seed": spec.get("seed"), "algorithms": several, "keep": spec.get("keep")}
-    words += [word for each in spec.get("set", []) for word in ("--set", each)]
-    for name, value in given.items():
-        if value not in (None, "") and (name, value) != ("seed", 0):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
+def _parsed(name: str, text: str, default: Any) -> Any:
+    """Return the value of an option, of the type of its default; without one, a number if it is."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}[inputs.chosen(name, text.lower(), ("true", "false"))]
+    for kind in (int, float) if default is None else (type(default),):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    if default is None:
+        return text
+    raise InputError(f"--set {name} must be of type {type(default).__name__}, got {text!r}")
 
 
-@functools.lru_cache(maxsize=4)
-def remembered(words: str) -> Any:
-    """The job of a spec, given as JSON: made once in a process, as programs are part of it."""
-    return job(json.loads(words))
+def swept_study(arguments: argparse.Namespace) -> Study:
+    """Return the study of `jaxota sweep`: a figure's or a file's, over the grid that was typed."""
+    chosen = load(arguments.study)
+    if isinstance(chosen, Experiment):
+        raise InputError(f"{chosen.name} is an experiment, not a study: jaxota run runs it")
+    study, _ = _configured(chosen, arguments)
+    if arguments.algorithms is not None:
+        study = study.replace(algorithms=_chosen(study.algorithms, arguments.algorithms))
+        if study.reference not in study.algorithms:
+            study = study.replace(reference=next(iter(study.algorithms)))
+    study = study.replace(over=study.over * parse_grid(arguments.set))
+    return study if arguments.keep is None else study.replace(keep=arguments.keep)
 
 
-def _some(algorithms: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Those of the given names; what is in brackets in a label need not be typed."""
+def _chosen(algorithms: dict[str, Any], words: str) -> dict[str, Any]:
+    """Return the named algorithms; what is in brackets in a label need not be typed."""
     short = {label.split(" (")[0].lower(): label for label in algorithms}
+    names = [name.strip() for name in words.split(",")]
     for name in names:
         if name not in algorithms and name.lower() not in short:
             raise InputError(
                 f"--algorithms must be of {', '.join(algorithms)}, with commas, got {name!r}"
             )
-    wanted = [name if name in algorithms else short[name.lower()] for name in names]
-    return {label: algorithms[label] for label in dict.fromkeys(wanted)}
+    labels = [name if name in algorithms else short[name.lower()] for name in names]
+    return {label: algorithms[label] for label in dict.fromkeys(labels)}
 
 
-def from_file(path: str, source: str, name: str) -> Study | Experiment:
-    """The study or experiment of a name in a user's file; without a name, the only one."""
-    module = types.ModuleType(f"jaxota_study_{Path(path).stem}")  # none that is there already
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # dataclasses look for it there
-    folder = str(Path(path).parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        exec(compile(source, path, "exec"), vars(module))
-    except InputError:
-        raise
-    except Exception as error:
-        line = _validate.first_line(error)
-        raise InputError(f"{path} fails: {type(error).__name__}: {line}") from None
-    own = {k: v for k, v in vars(module).items() if not k.startswith("_")}
-    studies = {k: v for k, v in own.items() if isinstance(v, Study | Experiment)}
-    if not name and len(studies) == 1:
-        name = next(iter(studies))
-    if name not in studies:
-        there = (
-            f"it holds {', '.join(studies)}"
-            if studies
-            else "it holds neither a jo.Study nor a jo.experiment"
-        )
-        raise InputError(f"{path} must hold a study {name or 'to run'}: {there}")
-    found = studies[name]
-    return found if found.name != "study" else dataclasses.replace(found, name=name)
-
-
-def run(
-    experiment: Any,
-    seed: int = 0,
-    report: Callable[..., None] = lambda *_, **__: None,
-    *,
-    memory: int | None = None,
-    store: Path | None = None,
-    shard: tuple[int, int] = (0, 1),
-    spec: Any = None,
-    executor: Any = None,
-    work: Callable[[int], Any] | None = None,
-) -> Report | None:
-    """Run `experiment`; `report(what, done, of, steps)` hears how far it is.
-
-    With a `store`, chunks that are there are not computed again, and finished ones are kept.
-    Returns None while chunks are missing that other processes are to do.
-    """
-    report("reading the data")
-    job = experiment.job(seed, memory)
-    report("compiling")
-    start = time.perf_counter()
-    sink = driver.sink(job, store, resume=store is not None, spec=spec)
-    ready = time.perf_counter()
-    driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
-    if sink.missing():
-        return None
-    seconds = ready - start, time.perf_counter() - ready
-    return experiment.report(job, sink.dataset(), seed, seconds)
+def command_line(arguments: argparse.Namespace) -> str:
+    """Return what to type for the same results; the folders of data and files are left out."""
+    typed = vars(arguments)
+    place, _, name = typed.get("experiment", typed.get("study", "")).partition(":")
+    words = ["jaxota", "run" if "experiment" in typed else "sweep"]
+    words.append(":".join(filter(None, (Path(place).name, name))))
+    words += [word for setting in arguments.set for word in ("--set", setting)]
+    for name in (*OPTIONS, "seed", "algorithms", "keep"):
+        value = typed.get(name)
+        if value not in (None, "") and name != "data_dir" and (name, value) != ("seed", 0):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
 
 
 class Incomplete(Exception):
     """Chunks of a study are missing that other shards are to compute."""
 
 
-def study_runner(
-    out: Path,
-    progress: Callable[..., None],
-    *,
-    memory: int | None,
-    shard: tuple[int, int],
-    in_parts: bool,
-    executor: Any = None,
-    spec: Any = None,
-) -> Callable[[Study], Any]:
-    """The `run` of an experiment: runs a study, in memory or by way of DIR/STUDY.parts."""
+@dataclasses.dataclass
+class Runner:
+    """Run studies chunk by chunk, in memory or by way of stores: the `run` of an experiment.
 
-    def run(study: Study) -> Any:
-        progress("reading the data")
-        job = StudyJob(study, memory)
-        store = out / f"{study.name}.parts" if in_parts else None
-        work = elsewhere.work(study, store) if executor is not None and store else None
-        progress("compiling")
-        sink = driver.sink(job, store, resume=store is not None, spec=spec)
-        driver.drive(job, sink, shard=shard, executor=executor, work=work, report=progress)
+    Attributes:
+        out: the folder of the results; a store is OUT/NAME.parts.
+        progress: called as `progress(what, done, of, steps)`.
+        command: what to type for the same results, kept in a store.
+        in_parts: whether finished chunks are kept in a store.
+        memory: bytes that a chunk may take.
+        shard: (I, n): compute every n-th chunk from the I-th on.
+        executor: computes the chunks in the place of this process.
+        before: chunks that the last store held already.
+        compiling, running: seconds that all studies took.
+        uncalibrated: algorithms of which a calibration diverged.
+    """
+
+    out: Path
+    progress: Callable[..., None]
+    command: str = ""
+    in_parts: bool = False
+    memory: int | None = None
+    shard: tuple[int, int] = (0, 1)
+    executor: Any = None
+    before: int = 0
+    compiling: float = 0.0
+    running: float = 0.0
+    uncalibrated: set[str] = dataclasses.field(default_factory=set)
+
+    def __call__(self, study: Study) -> Any:
+        """Run a study and return its dataset; `Incomplete` while other shards have work to do."""
+        from jaxota.study.job import StudyJob  # what only lists figures need not load it
+
+        store = self.out / f"{study.name}.parts" if self.in_parts else None
+        process.kept = functools.partial(interrupted, self.out, store)
+        self.progress("reading the data")
+        job = StudyJob(study, self.memory)
+        sink = self.drive(study, job, store, resume=store is not None)
+        self.uncalibrated |= job.uncalibrated
         if sink.missing():
-            raise Incomplete(str(store))
+            raise Incomplete(resumable(store))
         return sink.dataset()
 
-    return run
+    def drive(self, study: Study, job: Any, store: Path | None, resume: bool) -> Any:
+        """Compute the missing chunks of a study's job; returns what keeps them."""
+        from jaxota.study import driver, elsewhere
+
+        self.progress("compiling")
+        begun = time.perf_counter()
+        sink = driver.sink(job, store, resume, self.command)
+        ready = time.perf_counter()
+        self.before = job.space.count - len(sink.missing())
+        work = elsewhere.work(study, store) if self.executor and store else None
+        options = {"shard": self.shard, "executor": self.executor, "work": work}
+        driver.drive(job, sink, **options, report=self.progress)
+        self.compiling += ready - begun
+        self.running += time.perf_counter() - ready
+        return sink
 
 
-class Shown:
-    """A `Report` value as the writers of files ask for it."""
-
-    def __init__(self, report: ReportValue) -> None:
-        self.report, self.name = report, report.name
-
-    def caption(self) -> str:
-        return self.report.caption
-
-    def table(self) -> Any:
-        from rich.table import Table
-
-        header, *rows = self.report.table
-        grid = Table()
-        for heading in header:
-            grid.add_column(heading)
-        for row in rows:
-            grid.add_row(*map(str, row))
-        return grid
-
-    def remarks(self) -> list[str]:
-        return list(self.report.remarks)
-
-    def figure(self) -> Any:
-        return self.report.figure()
-
-    def rows(self) -> Any:
-        frame = self.report.csv
-        yield list(frame.columns)
-        yield from frame.values.tolist()
-
-    def dataset(self) -> Any:
-        return self.report.dataset
-
-    def markdown(self) -> str | None:
-        return self.report.markdown
+def interrupted(out: Path, store: Path | None = None) -> str:
+    """Say what an interruption leaves, for `process.kept`."""
+    if store is not None and (store / "study.json").exists():
+        return resumable(store)
+    if out in {path.parent for path in files.placed}:
+        return f"when the results had been written to {out}"
+    return "nothing was written"
 
 
-SECONDS = 10  # that a scheduler has to answer
+def resumable(store: Path | None) -> str:
+    """Say how many chunks a store holds, and how to continue."""
+    chunks = len(list((store / "commits").glob("*.json"))) if store else 0
+    verb = "is" if chunks == 1 else "are"
+    chunk = counted(chunks, "finished chunk")
+    return f"{chunk} {verb} kept in {store}: the same command with --resume goes on"
 
 
 @contextlib.contextmanager
-def executor(address: str) -> Iterator[Any]:
-    """An executor of `concurrent.futures`' kind whose work is done by the cluster at `address`."""
+def cluster(address: str | None) -> Iterator[Any]:
+    """Give an executor of the Dask cluster at an address, or None without one."""
+    if address is None:
+        yield None
+        return
     try:
+        import cloudpickle
         from distributed import CancelledError, Client, KilledWorker
     except ImportError:
         raise InputError("--scheduler needs dask: pip install 'jaxota[distributed]'") from None
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(_MODULES):  # workers cannot import a user's file
+            cloudpickle.register_pickle_by_value(module)
     try:
         client = Client(address, timeout=SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
@@ -278,41 +315,42 @@ def executor(address: str) -> Iterator[Any]:
         ) from None
     with client:
         try:
-            # A chunk whose worker died is done by another.
-            yield client.get_executor(pure=False, retries=10)
+            # A chunk whose worker died is computed by another.
+            yield _OnWorkers(client.get_executor(pure=False, retries=10), sys.path[0])
         except KilledWorker as error:
             raise InputError(
-                f"workers died at one chunk again and again ({_validate.first_line(error)}): "
+                f"workers died at one chunk again and again ({inputs.first_line(error)}): "
                 "a lower --memory may help, and --resume goes on"
             ) from None
         except CancelledError:
             raise InputError(f"--scheduler {address} went away: --resume goes on") from None
 
 
-def chunk(words: str, folder: str, number: int) -> int:
-    """Done by a worker: the chunk of a number, of the job that `words` specify, to the store.
+@dataclasses.dataclass(frozen=True)
+class _OnWorkers:
+    """An executor that sets up a worker before its work.
 
-    Nothing is sent back but the number.
+    Attributes:
+        executor: submits work to the workers.
+        folder: where workers, too, find the modules that a user's file imports.
     """
-    _use_cores()
-    from jaxota.cli import process as _cache
-    from jaxota.cli import run as specs
-    from jaxota.study import elsewhere
 
-    _cache.keep_programs()
-    return elsewhere.fill(specs.remembered(words), folder, number)
+    executor: Any
+    folder: str
 
-
-def work(spec: dict[str, Any], folder: Path) -> Callable[[int], int]:
-    """What an executor is given for each number."""
-    return functools.partial(chunk, json.dumps(spec), str(folder.resolve()))
+    def submit(self, work: Callable[[int], int], number: int) -> Any:
+        return self.executor.submit(_on_worker, self.folder, work, number)
 
 
-def _use_cores() -> None:
-    """On CPU, as many devices as the worker has threads, unless JAX was told or has begun."""
+def _on_worker(folder: str, work: Callable[[int], int], number: int) -> int:
+    """Compute a chunk on a worker that uses its cores and keeps its programs."""
     from distributed import get_worker
 
     from jaxota._core.devices import virtual
 
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     with contextlib.suppress(ValueError):  # no worker, but a thread of the driver's own
-        virtual(get_worker().state.nthreads)
+        virtual(get_worker().state.nthreads)  # on CPU as many devices, unless JAX has begun
+    process.keep_programs()
+    return work(number)

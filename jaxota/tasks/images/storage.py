@@ -24,7 +24,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jaxota._core import files as _files
 from jaxota._core import inputs as _validate
-from jaxota.cli import process as _cache
+from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.tasks.images import published
 
@@ -62,7 +62,7 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
-    folder, cache = _folder(data_dir), _cache.folder() / "datasets"
+    folder, cache = _folder(data_dir), process.cache_folder() / "datasets"
     home = cache / "-".join(filter(None, (dataset, config, "published")))
     place, files = _prepared(folder, dataset, config), dict[str, bytes]()
     if place is None:
@@ -158,7 +158,7 @@ def _unwritable(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"{folder} must be a folder that can be written ({_reason(error)}): name another with "
-            f"{_cache.CACHE}"
+            f"{process.CACHE}"
         ) from None
 
 
