@@ -75,9 +75,12 @@ BAD = [
     ({"every": 3}, "every must be ≤ rounds = 2, got 3"),
     ({"every": 0}, "every must be a whole number ≥ 1"),
     ({"calibration_trials": 0}, "calibration_trials must be a whole number ≥ 1"),
-    ({"key": 0}, "key must be a random key such as jax.random.key(0)"),
+    ({"key": 1.5}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
+    ({"key": True}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
+    ({"key": -1}, "key must be a whole number ≥ 0, got -1"),
+    ({"key": 2**32}, "key must be < 2**32, got 4294967296"),
     ({"key": jax.random.split(jax.random.key(0))}, "key must be a random key"),
-    ({"task": jo.tasks.synthetic_regression(0)}, "task.key must be a random key"),
+    ({"task": jo.tasks.synthetic_regression(0.0)}, "task.key must be a random key"),
     ({"initial": "x"}, "initial must be a number or an array"),
     ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
     ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),
@@ -160,8 +163,8 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
-    monkeypatch.setattr(batching, "of_device", lambda: None)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "device_memory", lambda: None)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
         jo.simulate(**arguments)
@@ -201,7 +204,7 @@ def test_bad_synthetic_tasks(changes, words):
 def test_results_take_what_is_said(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
-    monkeypatch.setattr(batching, "refuse", lambda names, what, taken: said.append(taken))
+    monkeypatch.setattr(batching, "refuse_memory", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
         arguments, options = _arguments.experiment(*run, user_power=user_power)
@@ -264,12 +267,13 @@ def test_canonical_does_not_keep_everything():
 
 def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
-    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Asked(1, 1, 1)
+    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Workload(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
-        _arguments.entered(jo.fedavg(**LOCAL, transform=optimizer), jo.Channel(), task, once, 1)
+        algorithm = jo.fedavg(**LOCAL, transform=optimizer)
+        _arguments.checked_setting(algorithm, jo.Channel(), task, once, 1)
     for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
         algorithm = jo.cotaf(**LOCAL).replace(server=server)
-        setting, _ = _arguments.entered(algorithm, jo.Channel(), task, once, 1)
+        setting, _ = _arguments.checked_setting(algorithm, jo.Channel(), task, once, 1)
         assert isinstance(setting.algorithm.server, jo.Optimizer)
 
 
@@ -324,7 +328,7 @@ def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
     with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
         run(jo.Channel(), bad, 1, 1)
-    known = len(inputs._known)
+    known = len(inputs._valid)
     del task, bad
     gc.collect()
-    assert len(inputs._known) < known
+    assert len(inputs._valid) < known

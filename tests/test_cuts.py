@@ -124,4 +124,4 @@ def test_chunks_are_a_moments_work(monkeypatch):
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB")],
 )
 def test_bytes_in_words(count, words):
-    assert batching.in_words(count) == words
+    assert batching.format_bytes(count) == words

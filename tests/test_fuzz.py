@@ -53,10 +53,10 @@ def stopped(monkeypatch, tmp_path):
     for module, name in ((simulation, "_program"), (sweeping, "_program"), (measuring, "_visit")):
         monkeypatch.setattr(module, name, stop)
     for module in (simulation, sweeping):
-        monkeypatch.setattr(module, "remembered", stop)
+        monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)
-    monkeypatch.setattr(batching, "of_device", lambda: None)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "device_memory", lambda: None)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(job, "cut", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
@@ -165,9 +165,9 @@ def test_every_public_function_is_here():
     [
         (_validate, "refuse_outside", "jo.Channel", "power"),
         (_validate, "refuse_fractions", "jo.Channel", "participants"),
-        (batching, "refuse", "jo.simulate", "rounds"),
+        (batching, "refuse_memory", "jo.simulate", "rounds"),
         (_arguments, "refuse_swept", "jo.cotaf", "step_size"),
-        (inputs, "consult", "jo.Optimizer", "optimizer"),
+        (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],
 )
 def test_a_hole_is_found(monkeypatch, module, check, name, argument):

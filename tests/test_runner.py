@@ -51,8 +51,8 @@ SWEPT = jnp.array([0.1, 0.2])
 )
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
     monkeypatch.setattr(Programs, "_compile", None)
-    monkeypatch.setattr(driver, "of_machine", lambda: 2**34)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(driver, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
         runner.run(dataclasses.replace(FIG1, **changed))
     assert words in str(caught.value) and "\n" not in str(caught.value)

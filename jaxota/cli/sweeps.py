@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxota._core.batching import in_words
+from jaxota._core.batching import format_bytes
 from jaxota.cli.comparison import plus_minus
 from jaxota.errors import InputError
 from jaxota.stats import Interval
@@ -43,7 +43,7 @@ def size(job: StudyJob) -> str:
     return (
         f"{axes} = {settings.count:,} settings × {study.trials:,} trials × "
         f"{len(study.algorithms)} algorithms = {curves:,} curves of {study.rounds} rounds, "
-        f"{in_words(job.bytes)} of results (keep {study.keep}), {settings.programs} programs"
+        f"{format_bytes(job.bytes)} of results (keep {study.keep}), {settings.programs} programs"
     )
 
 
@@ -54,7 +54,7 @@ def refuse_too_much(job: StudyJob, most: Limits, out: Path) -> None:
         raise InputError(f"{size(job)}: more than --max-programs {most.programs}")
     if job.bytes > most.bytes:
         raise InputError(
-            f"{size(job)}: more than --max-bytes {in_words(most.bytes)}; --keep mean needs less"
+            f"{size(job)}: more than --max-bytes {format_bytes(most.bytes)}; --keep mean needs less"
         )
     driver.refuse_full(job, out)
 
@@ -70,7 +70,7 @@ def dry_run(job: StudyJob, report: Callable[..., None]) -> list[str]:
     compiling *= job.settings.programs
     return [
         f"{job.name}: {size(job)}",
-        f"{chunks:,} chunks of about {again:.2g} s, {in_words(job.bytes / chunks)} each",
+        f"{chunks:,} chunks of about {again:.2g} s, {format_bytes(job.bytes / chunks)} each",
         f"about {in_time(compiling + calibrating + running)} on this machine: "
         f"{in_time(compiling)} compiling, {in_time(calibrating)} for {job.calibrations} "
         f"calibrations, {in_time(running)} running ({job.steps / running:.2g} user-steps/s, from "

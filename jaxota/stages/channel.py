@@ -117,7 +117,7 @@ class Channel:
             line = f"channel.participants must lie in 1 … {users}, the users"
             good = (self.participants >= 1) & (self.participants <= users)
             if isinstance(good, jax.core.Tracer):
-                return inputs.check(good)
+                return inputs.check_traced(good)
             bad = np.asarray(self.participants)[~np.asarray(good)]
             if bad.size:
                 raise InputError(f"{line}, got {bad.flat[0]}")

@@ -204,7 +204,7 @@ class Fading:
 
     def check(self, path: str, setting: "Setting") -> None:
         taken = 4 * 2 * 4 * 2 * self.antennas * setting.task.users
-        batching.refuse(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
+        batching.refuse_memory(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inputs, prng
+from jaxota._core import inputs, prng, stage_checks
 from jaxota._core.part import Memory, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota._core.state import State
 from jaxota.errors import InputError
@@ -248,18 +248,16 @@ def minibatches(
     if batch is None:
         return None
     words = prng.words(key)
-    return prng.indices(words, draws, batch, problem.counts[user])
+    return prng.minibatch_indices(words, draws, batch, problem.counts[user])
 
 
 def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | None) -> Any:
     """A user's gradient on these samples, or on all, held as the model is."""
-    from jaxota._core.stage_checks import Method  # which reads the protocols of this stage
-
     if samples is not None:
         method, found = "gradient", held.gradient(model, user, samples)
     else:
         method, found = "full_gradient", held.full_gradient(model, user)
-    return Method(f"task.problem(...).{method}", "Problem").alike(found, model, "a gradient")
+    return stage_checks.gradient(method, found, model)
 
 
 def _descend(

@@ -7,7 +7,7 @@ import jax
 
 from jaxota._core import batching
 from jaxota._core import batching as _chunks
-from jaxota._core.batching import in_words
+from jaxota._core.batching import format_bytes
 from jaxota.errors import InputError
 from jaxota.study.programs import Programs
 from jaxota.study.settings import Group, Settings
@@ -81,12 +81,12 @@ def _room(budget: int | None) -> int:
     """The budget; without one, what the devices have, or a quarter of this machine's memory."""
     if budget is not None:
         return budget
-    device = batching.of_device()
-    return int(0.8 * device) if device else batching.of_machine() // 4
+    device = batching.device_memory()
+    return int(0.8 * device) if device else batching.machine_memory() // 4
 
 
 def _too_much(taken: int, budget: int | None) -> str:
     return (
-        f"memory must be at least {in_words(taken)}, which one trial on each device takes here, "
-        f"got {in_words(_room(budget))}"
+        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes here, "
+        f"got {format_bytes(_room(budget))}"
     )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxota._core.batching import in_words, of_machine
+from jaxota._core.batching import format_bytes, machine_memory
 from jaxota.errors import InputError
 from jaxota.study.means import finished
 from jaxota.study.work import Job
@@ -43,10 +43,10 @@ class Memory:
     plans = None
 
     def __init__(self, job: Job) -> None:
-        if job.bytes > of_machine():
+        if job.bytes > machine_memory():
             raise InputError(
-                f"trials or rounds must be smaller: the results would take {in_words(job.bytes)}, "
-                f"and this machine has {in_words(of_machine())} of memory; or give a folder to "
+                f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, "
+                f"and this machine has {format_bytes(machine_memory())} of memory; or give a folder to "
                 "keep them in, or keep means"
             )
         self.job, self.space = job, job.space
@@ -95,8 +95,8 @@ def refuse_full(job: Job, out: Path) -> None:
     free = shutil.disk_usage(there).free
     if job.bytes > free and not (out / "study.json").exists():
         raise InputError(
-            f"trials or rounds must be smaller: the results would take {in_words(job.bytes)}, and "
-            f"{there} has only {in_words(free)} free"
+            f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, and "
+            f"{there} has only {format_bytes(free)} free"
         )
 
 

@@ -253,9 +253,11 @@ def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) 
     endless = (
         study.trials > _validate.MOST
     )  # more than can be numbered, and so more than can be kept
-    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=endless)
+    asked = _arguments.Workload(
+        study.rounds, study.trials, study.calibration_trials, all_in_memory=endless
+    )
     entered = [
-        _arguments.entered(algorithm, channel, task, asked, every)
+        _arguments.checked_setting(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
     setting, options = entered[0]

@@ -64,7 +64,7 @@ class SyntheticRegression:
         rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as the gradient reads them
         size = f"{self.users} × {self.samples} × {self.dim} numbers"
         taken = 4 * self.users * (rows + self.dim**2)
-        batching.refuse(f"{path}.users × samples × dim", f"data of {size}", taken)
+        batching.refuse_memory(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
         key = _random.fold_in(self.key, trial) if self.redraw else self.key

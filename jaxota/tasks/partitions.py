@@ -221,7 +221,9 @@ def _start(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
-    batching.refuse("users · samples", f"the indices of {users} · {samples}", 8 * users * samples)
+    batching.refuse_memory(
+        "users · samples", f"the indices of {users} · {samples}", 8 * users * samples
+    )
     words = jax.random.key_data(_validate.key("key", key))
     return np.random.default_rng(np.asarray(words)), labels
 

@@ -144,7 +144,7 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
         rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
     """
     rounds = _validate.whole("rounds", rounds, 1)
-    batching.refuse("rounds", f"{rounds} weights", 12 * rounds)
+    batching.refuse_memory("rounds", f"{rounds} weights", 12 * rounds)
     shrinking = _validate.number("contraction", contraction, 0.0)
     if shrinking.ndim:
         raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
@@ -241,8 +241,8 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
             f"got {_validate.shown(constants)}"
         )
-    with inputs.noted() as found:
-        constants = inputs.prepared(constants, "constants")
+    with inputs.traced_checks() as found:
+        constants = inputs.cast_fields(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
         raise InputError(
@@ -251,4 +251,4 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
         )
     asked = _validate.number("rounds", rounds, 1.0)
     together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
-    return constants, inputs.or_nan(asked, found)
+    return constants, inputs.nan_unless(found, asked)

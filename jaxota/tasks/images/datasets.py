@@ -141,7 +141,7 @@ def _task(
     held = partitions.dealt(partition, key, train.labels, users, samples)
     size = np.size(test.images(np.arange(1)))
     count = sum(map(len, held))
-    batching.refuse("users · samples", f"{count} images of {size} numbers", 8 * count * size)
+    batching.refuse_memory("users · samples", f"{count} images of {size} numbers", 8 * count * size)
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
     return classification(
