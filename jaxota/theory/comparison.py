@@ -1,4 +1,4 @@
-"""A theorem beside the simulation of the algorithm it is of, on several data draws at once."""
+"""A theorem's bound beside runs of the algorithm that it is about."""
 
 import functools
 from collections.abc import Callable
@@ -7,88 +7,119 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments as _arguments
+from jaxota._core import inputs
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
 from jaxota._core.part import Numbers, Scalar, part
 from jaxota.algorithms import Algorithm
+from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
-from jaxota.tasks.least_squares import Regression
-from jaxota.theory import statements as theory
-from jaxota.theory.measuring import summarise
+from jaxota.tasks.problem import Task
+from jaxota.theory.bound import Bound
+from jaxota.theory.constants import Constants
+from jaxota.theory.measuring import largest_count, refuse_diverged, refuse_unknown, summarise
 from jaxota.theory.region import curvature, visit
-
-CALIBRATION_TRIALS = 20
+from jaxota.theory.statements import check_theorem
 
 
 @part
-class Beside:
-    """One theorem beside its simulation: for each data draw and each R, one run at its own step."""
+class Comparison:
+    """A theorem's bound for several numbers of rounds R, beside runs of R rounds.
 
-    gap: Float[Array, "draw R trial"]  # F(θ̄^R) − F*
-    bound: theory.Bound  # [draw, R]
-    constants: theory.Constants  # [draw, R] measured on these very runs
-    excess: Float[Array, "draw R"]  # max_r max_i E‖Δ_i‖²/(KηM)², in the proofs at most 1
-    power: Float[Array, "draw R"]  # max_r E[max_i ‖x_i‖²]/P of the model block
+    Attributes:
+        gap: [R, trial] F(θ̄^R) − F* of the runs.
+        bound: [R] the theorem's right-hand side, from `constants`.
+        constants: [R] measured on these very runs.
+        excess: [R] max_r max_i E‖Δ_i‖²/(KηM)²; the proofs take it to be at most 1.
+        power: [R] max_r E[max_i ‖x_i‖²]/P of the model block.
+    """
+
+    gap: Float[Array, "R trial"]
+    bound: Bound
+    constants: Constants
+    excess: Float[Array, "R"]
+    power: Float[Array, "R"]
 
 
-def beside(
-    theorem: Callable[..., theory.Bound],
+def compare(
     key: PRNGKeyArray,
     algorithm: Algorithm,
     channel: Channel,
-    task: Regression,
+    task: Task,
     rounds: Numbers,
-    trials: int,
-    step_size: ArrayLike | None = None,
-    calibration_trials: int = CALIBRATION_TRIALS,
-) -> Beside:
-    """`theorem` and the simulation of `algorithm`, for each R of `rounds`, on each data draw.
+    trials: int = 20,
+    *,
+    theorem: Callable[..., Bound],
+    step_size: Numbers | None = None,
+    calibration_trials: int = 20,
+) -> Comparison:
+    """Compare the bound of `theorem` with runs of `algorithm`, for each R in `rounds`.
+
+    All trials, and calibration, start from θ^0 = 0: d_0 is then a number, and M² does not depend on
+    random initial models. Each R is a run of its own at its own step size. The proofs' step size
+    for R needs constants, which are first measured at the largest step size that the theorem
+    allows; the bound then comes from the constants of the final run.
 
     Args:
-        theorem: a function of `theory`.
-        key, algorithm, channel, trials, calibration_trials: of the runs, as `simulate` takes them.
-        task: a `jo.tasks.regression` whose arrays have a leading axis [draw].
-        rounds: [R] in whole numbers.
-        step_size: [draw, R], in the place of the proofs'.
-
-    All trials and all of calibration start from θ^0 = 0, so that d_0 is a number and M² no matter
-    of chance starts. Each R is a run of its own at the proofs' step size for that R, which comes
-    from constants measured at the largest step allowed; the bound is computed from the constants
-    of the run itself.
+        key: random key of the runs, as for `simulate`.
+        algorithm: its step size is replaced by `step_size`.
+        channel: one setting.
+        task: a task that knows its optimum, as `jo.tasks.regression` does, with one set of data.
+        rounds: [R] numbers of rounds.
+        trials: number of runs for each R.
+        theorem: `theorem_1`, `theorem_2` or `theorem_3`.
+        step_size: [R] or one number; by default the proofs' choice for each R.
+        calibration_trials: number of runs that measure the plan.
     """
-    ends = np.asarray(rounds)
-    longest = int(ends.max())
+    check_theorem(theorem)
+    ends = [inputs.whole("rounds", r, 1) for r in np.ravel(inputs.real("rounds", rounds)).tolist()]
+    if not ends:
+        raise InputError("rounds must hold at least one number of rounds, got none")
+    if step_size is not None:
+        step_size = inputs.number("step_size", step_size, above=0.0)
+        if step_size.shape not in ((), (len(ends),)):
+            raise InputError(
+                f"step_size must be a number, or {len(ends)} of them, one for each of rounds, "
+                f"got shape {list(step_size.shape)}"
+            )
     arguments, options = _arguments.experiment(
-        key, algorithm, channel, task, longest, trials, calibration_trials=calibration_trials
+        key, algorithm, channel, task, max(ends), trials, calibration_trials=calibration_trials
     )
-    del arguments["plan"], arguments["initial"]
-    samples, every = int(np.max(task.counts)), jnp.asarray(ends, "float32")
-    settings = len(task.counts) * len(ends)
-    chunk = trials_at_once((algorithm,), jax.tree.map(lambda x: x[0], task), settings)
-    options = options._replace(chunk=chunk, over=spread(1, len(ends)))
-    apply = _applied(theorem)
-    run = functools.partial(_runs, options, samples, rounds=every, **arguments)
+    setting = {name: arguments[name] for name in ("algorithm", "channel", "task")}
+    _arguments.refuse_swept(**setting)
+    refuse_unknown(**setting)
+    run = functools.partial(
+        _runs,
+        options._replace(
+            chunk=trials_at_once((setting["algorithm"],), setting["task"], len(ends)),
+            over=spread(1, len(ends)),
+        ),
+        largest_count(setting["task"]),
+        key=arguments["key"],
+        trials=arguments["trials"],
+        rounds=jnp.asarray(ends, "float32"),
+        **setting,
+    )
+    each, applied = jnp.asarray(ends, "float32"), _applied(theorem)
     if step_size is None:
-        start = _coarse(arguments["algorithm"], arguments["channel"], arguments["task"])
-        largest = jax.vmap(lambda c: theorem(c, 1.0).largest_step)(start)
-        shape = len(task.counts), len(ends)
-        constants = run(step_size=jnp.broadcast_to(largest[:, None], shape))[0]
-        constants = jax.device_get(constants)  # dealt out, they would make for other programs
-        step_size = apply(constants, every, None).step_size
-    step_size = jnp.asarray(step_size, "float32")
+        largest = theorem(_known_before(**setting), 1.0).largest_step
+        constants = run(step_size=jnp.broadcast_to(largest, each.shape))[0]
+        constants = jax.device_get(constants)  # sharded arrays would compile another program
+        step_size = applied(constants, each, None).step_size
+    step_size = jnp.broadcast_to(step_size, each.shape)
     constants, gap, excess, power = jax.device_get(run(step_size=step_size))
-    bound = jax.device_get(apply(constants, every, step_size))
-    return Beside(gap, bound, constants, excess, power)
+    refuse_diverged(constants)
+    bound = jax.device_get(applied(constants, each, step_size))
+    return Comparison(gap, bound, constants, excess, power)
 
 
 @functools.cache
-def _applied(theorem: Callable[..., theory.Bound]) -> Callable[..., theory.Bound]:
-    """`theorem` for [draw, R] of constants."""
-    return jax.jit(jax.vmap(jax.vmap(theorem), (0, None, 0)))
+def _applied(theorem: Callable[..., Bound]) -> Callable[..., Bound]:
+    """`theorem` for arrays [R] of constants, rounds and step sizes."""
+    return jax.jit(jax.vmap(theorem))
 
 
 @functools.partial(compiled, static=("options", "samples"))
@@ -99,23 +130,25 @@ def _runs(
     trials: Int[Array, "trial"],
     algorithm: Algorithm,
     channel: Channel,
-    task: Regression,
-    step_size: Float[Array, "draw R"],
+    task: Task,
+    step_size: Float[Array, "R"],
     rounds: Float[Array, "R"],
-) -> tuple[theory.Constants, Float[Array, "draw R trial"], Array, Array]:
-    """For each data draw and R: constants, gaps [trial], energy and power ratios, one program.
+) -> tuple[Constants, Float[Array, "R trial"], Float[Array, "R"], Float[Array, "R"]]:
+    """Constants, gaps, and ratios of energy and power for each R, in one program.
 
-    Runs go on for the largest R, and are read at their own.
+    Every run takes as many rounds as the largest R, so that R can be traced; it is read at its own.
     """
 
-    def one(task: Regression, step_size: Scalar, stop: Scalar) -> Any:
+    def run(values: list[Any]) -> Any:
+        step_size, stop = values
         rule: Any = algorithm.local  # one that has a step size
         local = rule.replace(step_size=step_size)
-        mine = algorithm.replace(local=local)
+        stepped = algorithm.replace(local=local)
         zeros = jnp.zeros((len(trials), task.dim), "float32")
-        run = key, trials, mine, channel, task, None, zeros
-        region, plan = visit(options, samples, *run, calibrated_from=zeros)
-        constants = summarise(region, plan, mine, channel, task, stop)
+        region, plan = visit(
+            options, samples, key, trials, stepped, channel, task, None, zeros, zeros
+        )
+        constants = summarise(region, plan, stepped, channel, task, stop)
         inside = jnp.arange(options.rounds) < stop
         most = (local.steps * step_size) ** 2 * constants.gradient_bound
         energy = region.energy.mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
@@ -123,29 +156,25 @@ def _runs(
         power = jnp.max(region.power.mean(0), where=inside, initial=0.0)
         return constants, region.gap[:, stop.astype("int32") - 1], excess, power
 
-    def end(values: list[Any]) -> Any:  # of each R, on all draws
-        return jax.vmap(one, (0, 0, None))(task, *values)
-
-    found = on_devices(end, options.over, [step_size.T, rounds], [0, 0])
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), found)
+    return on_devices(run, options.over, [step_size, rounds], [0, 0])
 
 
 @jax.jit
-def _coarse(algorithm: Algorithm, channel: Channel, task: Regression) -> theory.Constants:
-    """Constants [draw] that limit the step: β, μ, N, S and K; B² is 1, the others stand idle."""
+def _known_before(algorithm: Algorithm, channel: Channel, task: Task) -> Constants:
+    """Constants that limit the step size, known before any run: β, μ, N, S and K.
 
-    def one(task: Regression) -> theory.Constants:
-        smoothness, strong_convexity = curvature(task.problem(0))
-        one, users = jnp.float32(1.0), jnp.float32(task.users)
-        chosen = channel.participants
-        return theory.Constants(
-            smoothness,
-            strong_convexity,
-            *(one, one, one, one, one, one, one, one),
-            users=users,
-            steps=jnp.float32(algorithm.local.steps),
-            dim=jnp.float32(task.dim),
-            participants=chosen.astype("float32") if chosen is not None else users,
-        )
-
-    return jax.vmap(one)(task)
+    B² is 1; the other constants do not enter the largest step.
+    """
+    smoothness, strong_convexity = curvature(task.problem(0))
+    one: Scalar = jnp.float32(1.0)
+    users = jnp.float32(task.users)
+    chosen = channel.participants
+    return Constants(
+        smoothness,
+        strong_convexity,
+        *(one, one, one, one, one, one, one, one),
+        users=users,
+        steps=jnp.float32(algorithm.local.steps),
+        dim=jnp.float32(task.dim),
+        participants=chosen.astype("float32") if chosen is not None else users,
+    )

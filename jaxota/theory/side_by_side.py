@@ -1,13 +1,46 @@
 """Tasks of the paper's studies, on several data draws at once."""
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxota.algorithms import Algorithm
+from jaxota.stages.channel import Channel
 from jaxota.tasks.least_squares import Regression
-from jaxota.theory.comparison import CALIBRATION_TRIALS as CALIBRATION_TRIALS
-from jaxota.theory.comparison import Beside as Beside
-from jaxota.theory.comparison import beside as beside
+from jaxota.theory.bound import Bound
+from jaxota.theory.comparison import Comparison as Beside
+from jaxota.theory.comparison import compare
+
+CALIBRATION_TRIALS = 20
+
+
+def beside(
+    theorem: Callable[..., Bound],
+    key: Any,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Regression,
+    rounds: Any,
+    trials: int,
+    step_size: Any = None,
+    calibration_trials: int = 20,
+) -> Beside:
+    """Call `compare` for each data draw, and stack what it returns [draw, ...]."""
+    run = key, algorithm, channel
+    compared = [
+        compare(
+            *(*run, jax.tree.map(operator.itemgetter(draw), task), rounds, trials),
+            theorem=theorem,
+            step_size=None if step_size is None else step_size[draw],
+            calibration_trials=calibration_trials,
+        )
+        for draw in range(len(task.counts))
+    ]
+    return jax.tree.map(lambda *x: np.stack(x), *compared)
 
 
 def well_conditioned(
