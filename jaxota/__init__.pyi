@@ -68,9 +68,9 @@ from .stages.precode import Online as Online
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
-from .study.grids import axis as axis
-from .study.grids import grid as grid
-from .study.opening import open as open
+from .study.grid import axis as axis
+from .study.grid import grid as grid
+from .study.store import open as open
 from .study.study import Study as Study
 from .sweeping import sweep as sweep
 

@@ -19,8 +19,8 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import run
 from jaxota.stages.channel import Channel
-from jaxota.study import results
-from jaxota.study.grids import Grid
+from jaxota.study import summary as results
+from jaxota.study.grid import Grid
 from jaxota.study.study import Study
 from jaxota.tasks.problem import Task
 

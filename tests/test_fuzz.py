@@ -22,7 +22,7 @@ from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import arguments as _arguments
 from jaxota._core import batching, inputs
 from jaxota._core import inputs as _validate
-from jaxota.study import job
+from jaxota.study import executor as job
 from jaxota.theory import comparison, measuring
 
 pytestmark = pytest.mark.slow  # many, or processes

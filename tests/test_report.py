@@ -10,7 +10,7 @@ from jaxota import plots, style
 from jaxota.cli import report as reports
 from jaxota.cli import sweep_plots
 from jaxota.errors import InputError
-from jaxota.study.summaries import Summary
+from jaxota.study.summary import Summary
 
 
 class Told:

@@ -145,7 +145,7 @@ def _run(arguments) -> int:
         raise InputError("--set is for experiments of your own file: jaxota sweep sweeps fields")
     from jaxota.cli import report as reports
     from jaxota.cli import runner, specs
-    from jaxota.study import programs
+    from jaxota.study import compile as programs
 
     name, options = arguments.experiment, _given(arguments)
     pictures = reports.pictures(arguments.format, arguments.style)
@@ -267,7 +267,7 @@ def _given(arguments) -> dict[str, Any]:
 
 def _scale(arguments) -> dict[str, Any]:
     """How much memory a chunk may take, and which chunks are to be done."""
-    from jaxota.study.parsing import parse_bytes, parse_shard
+    from jaxota.study.grid import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     shard = parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

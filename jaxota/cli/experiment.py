@@ -12,7 +12,7 @@ from jaxota.algorithms import Algorithm
 from jaxota.cli.report import Report
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
-from jaxota.study.grids import Axis, Grid
+from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.tasks.images.known import Images, at_hand
 
@@ -88,7 +88,7 @@ class Experiment:
 
     def job(self, seed: int, memory: int | None = None) -> Any:
         """What the driver runs."""
-        from jaxota.study.job import StudyJob  # what lists experiments need not load it
+        from jaxota.study.executor import StudyJob  # what lists experiments need not load it
 
         return StudyJob(self.study(seed), memory)
 

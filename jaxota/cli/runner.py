@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxota.cli.report import Report
 from jaxota.reports import Report as ReportValue
-from jaxota.study import driver, elsewhere
-from jaxota.study.job import StudyJob
+from jaxota.study import executor as driver
+from jaxota.study.executor import StudyJob
 from jaxota.study.study import Study
 
 
@@ -62,7 +62,7 @@ def study_runner(
         progress("reading the data")
         job = StudyJob(study, memory)
         store = out / f"{study.name}.parts" if in_parts else None
-        work = elsewhere.work(study, store) if executor is not None and store else None
+        work = driver.work(study, store) if executor is not None and store else None
         progress("compiling")
         sink = driver.sink(job, store, resume=store is not None, spec=spec)
         driver.drive(job, sink, shard=shard, executor=executor, work=work, report=progress)

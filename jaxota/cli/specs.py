@@ -15,8 +15,8 @@ from typing import Any
 from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
 from jaxota.reports import Experiment
-from jaxota.study.job import StudyJob
-from jaxota.study.parsing import parse_grid
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
 OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from jaxota import style
 from jaxota.stats import Interval
-from jaxota.study.summaries import Summary
+from jaxota.study.summary import Summary
 
 NAMES = {
     "snr_db": "SNR (dB)",

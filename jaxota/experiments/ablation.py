@@ -22,7 +22,7 @@ from jaxota.stages.innovations import Fixed, Innovations, Last
 from jaxota.stages.precode import Online
 from jaxota.stages.protocols import Server
 from jaxota.stages.server import Aggregate
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
 
 
 @part

@@ -13,8 +13,8 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
 from jaxota.cli.report import attributes
 from jaxota.stages.channel import Channel
 from jaxota.stages.precode import Online
-from jaxota.study.grids import grid
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import grid
 from jaxota.study.study import Study
 from jaxota.tasks.images.known import Images
 from jaxota.tasks.partitions import iid, label_skew
