@@ -6,15 +6,13 @@ import optax
 
 from jaxota._core.part import Numbers, part
 from jaxota._core.state import Moments, Plan
-from jaxota.stages.channel import ErrorFree, OverTheAir
-from jaxota.stages.compress import Centred, Clipped, Uncompressed
-from jaxota.stages.estimate import MMSE, Identity
-from jaxota.stages.innovations import Innovations
-from jaxota.stages.local import SGD, ControlVariateSGD
-from jaxota.stages.paths import PathCorrectedSGD
-from jaxota.stages.precode import Constant, Level, Offline, Online
-from jaxota.stages.protocols import Compressor, Estimator, LocalRule, Medium, Precoder, Server
-from jaxota.stages.server import ReplaceModel, as_server
+from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
+from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
+from jaxota.stages.estimate import MMSE, Estimator, Identity
+from jaxota.stages.local import SGD, ControlVariateSGD, LocalRule
+from jaxota.stages.precode import Constant, Level, Offline, Online, Precoder
+from jaxota.stages.server import ReplaceModel, Server, as_server
+from jaxota.stages.wise import Innovations, PathCorrectedSGD
 
 
 @part

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,66 @@ from jaxota._core.part import Memory, Scalar, Traced, Vector, part, static, trac
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Link, Still, everyone
+from jaxota.stages.fading import Fades, Link, Still, everyone
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Carrier, Fades, Noise
+
+
+class Noise(Protocol):
+    """In the air: the law of the noise. `Gaussian`."""
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether it is Gaussian: estimators that reckon with such noise refuse others."""
+
+    def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+        """Independent draws of variance 1."""
+
+
+class Carrier(Protocol):
+    """In the air, or in its place: what carries both blocks. `Channel`, `Ideal` of
+    `jaxota.stages.channel`.
+    """
+
+    @property
+    def power(self) -> Scalar | float:
+        """P of the model block."""
+
+    @property
+    def control_budget(self) -> Scalar | float:
+        """P of the control block."""
+
+    @property
+    def noise(self) -> Noise:
+        """The law of its noise."""
+
+    def noise_variance(self, dim: int) -> Scalar | None:
+        """sw2, the variance of a coordinate of a block of `dim`; None if there is no noise at all.
+
+        A carrier may also have `noise_ratio(dim)`, sw2/P of the model block, which is then asked
+        in its place: sw2 itself may be too small or too large for float32.
+        """
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Memory before round 1."""
+
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        memory: Memory,
+        users: int,
+        dim: int,
+        controlled: bool,
+    ) -> tuple[Link, Link, Memory]:
+        """The links of both blocks and memory; `keys` [3], `controlled` if there are two blocks."""
+
+
+class Medium(Protocol):
+    """How users reach the server: over the channel (`OverTheAir`), or not (`ErrorFree`)."""
+
+    def __call__(self, channel: Carrier) -> Carrier:
+        """What takes the channel's place."""
 
 
 @part
@@ -53,11 +108,11 @@ class Channel:
     snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)
     power: Traced[Scalar] = traced(default=1.0, above=0.0)
     control_power: Traced[Scalar | None] = traced(default=None, above=0.0)
-    fading: "Fades" = Still()
+    fading: Fades = Still()
     gains: Traced[Float[Array, "user"] | None] = traced(default=None, rank=1, at_least=0.0)
     participants: Traced[Int[Array, ""] | None] = traced(default=None, dtype="int32")
     snr_per: str = static(default="vector", one_of=("vector", "symbol"))
-    noise: "Noise" = Gaussian()
+    noise: Noise = Gaussian()
 
     replace = dataclasses.replace
 
@@ -152,7 +207,7 @@ class Ideal:
 class OverTheAir:
     """The algorithm's users reach the server over the channel."""
 
-    def __call__(self, channel: "Carrier") -> "Carrier":
+    def __call__(self, channel: Carrier) -> Carrier:
         return channel
 
 
@@ -160,7 +215,7 @@ class OverTheAir:
 class ErrorFree:
     """They reach it over links of their own, whatever the channel: the error-free references."""
 
-    def __call__(self, channel: "Carrier") -> Ideal:
+    def __call__(self, channel: Carrier) -> Ideal:
         return Ideal()
 
 
@@ -191,7 +246,7 @@ class Block:
     replace = dataclasses.replace
 
 
-def noise_over(power: Scalar | float, air: "Carrier", dim: int) -> Scalar | None:
+def noise_over(power: Scalar | float, air: Carrier, dim: int) -> Scalar | None:
     """sw2/P of a block of budget P = `power` and `dim` coordinates; `None` if there is no noise."""
     ratio = getattr(air, "noise_ratio", None)
     if ratio is not None:
@@ -207,7 +262,7 @@ def superpose(
     energy: Float[Array, "*user"],
     noise: Scalar | None,
     link: Link,
-    law: "Noise" = Gaussian(),
+    law: Noise = Gaussian(),
 ) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
     """All users' values at once over the air, gains undone.
 

@@ -5,18 +5,15 @@ answer before it encodes. What users remember is settled once it is known who wa
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
 from jaxota.errors import InputError
-
-if TYPE_CHECKING:
-    from jaxota.stages.fading import Link
-    from jaxota.stages.protocols import Compressor
+from jaxota.stages.fading import Link
+from jaxota.stages.local import norms
 
 
 @part
@@ -34,6 +31,35 @@ class SideInfo:
     answer: Any = None
 
     replace = dataclasses.replace
+
+
+class Compressor(Protocol):
+    """At each user: what goes on the air in place of a vector. `Uncompressed`."""
+
+    @property
+    def white(self) -> bool:
+        """Whether what is decoded carries the channel's noise on each coordinate, no more."""
+
+    def start(self, users: int, dim: int) -> Memory:
+        """Memory [user, …] before round 1."""
+
+    def report(
+        self, values: Float[Array, "user d"], memory: Memory
+    ) -> dict[str, Float[Array, "user"]]:
+        """Coded scalars [user] for the server."""
+
+    def encode(
+        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
+    ) -> tuple[Float[Array, "user s"], Memory]:
+        """`values` [user, d] → what is sent [user, s], and what is to be remembered."""
+
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
+    ) -> Vector:
+        """The average [d] from what was received [s], noise of that `deviation` included."""
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+        """Memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
 
 
 @part
@@ -59,7 +85,7 @@ class Uncompressed:
         return values, memory
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
         """The average [d] from what was received [s], with noise of that deviation."""
         return received
@@ -67,21 +93,6 @@ class Uncompressed:
     def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
         """What users remember [user, …], `heard` or not."""
         return after
-
-
-def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
-    """A part's `remember`: `after` for users who were `heard`, `before` for the others.
-
-    Args:
-        self: the part, as it is one of its methods.
-        before, after: [user, …] what users remembered before the round, and of it.
-        heard: [user] 1 for users who were heard, else 0.
-    """
-
-    def chosen(new: Array, old: Array) -> Array:
-        return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
-
-    return jax.tree.map(chosen, after, before)
 
 
 @part
@@ -92,7 +103,7 @@ class Centred:
         rest: how; `Clipped()`, say.
     """
 
-    rest: "Compressor" = Uncompressed()
+    rest: Compressor = Uncompressed()
 
     @property
     def white(self) -> bool:
@@ -113,7 +124,7 @@ class Centred:
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
         rest = self.rest.decode(received, deviation, link, side)
         return rest + link.mean(side.reports["mean"])
@@ -154,7 +165,7 @@ class Clipped:
         return sent, self.leak * (whole - sent)
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
         return received
 
@@ -170,8 +181,3 @@ def level_of(answer: Any) -> Scalar:
             "does"
         )
     return answer["level"]
-
-
-def norms(values: Float[Array, "user d"]) -> Float[Array, "user"]:
-    """‖·‖ of each user's vector."""
-    return jnp.sqrt(jnp.sum(values**2, -1))

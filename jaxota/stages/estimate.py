@@ -6,7 +6,7 @@ before (`start` is what it knows before the first). Without noise every estimato
 `needs` names what it reads of the plan, and `spread` is the prior variance s² it reckons with.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +18,22 @@ from jaxota.stages.channel import Block, Link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
+
+
+class Estimator(Protocol):
+    """At the server: the average from the noisy one. `Identity`, `MMSE`, `JamesStein`, …"""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that it reads of the plan."""
+
+    def start(self, dim: int) -> Memory:
+        """Memory of one block before round 1; see `no_memory`."""
+
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """The estimate [d], `block.origin` included, and memory."""
 
 
 def no_memory(self: object, dim: int) -> Memory:

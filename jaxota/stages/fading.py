@@ -9,7 +9,7 @@ every platform computes alike.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ from jaxota.errors import InputError
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Answer, Law
 
 PerUser: TypeAlias = Float[Array, "user"]
 Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
@@ -60,6 +59,49 @@ class Link:
         """The average over S^r of what users hold."""
         heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
         return jnp.where(heard, values, 0.0).sum(0) / self.count
+
+
+class Fades(Protocol):
+    """In the air: the links of a round. `Fading`, made of a law and an answer to it."""
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Memory before round 1."""
+
+    def links(
+        self,
+        keys: Sequence[PRNGKeyArray],
+        amplitudes: Float[Array, "user"],
+        memory: Memory,
+        noise: Scalar,
+    ) -> tuple[Link, Link, Memory]:
+        """The links of both blocks and memory; `amplitudes` [user], `noise` d·sw2/P."""
+
+
+class Law(Protocol):
+    """In the air: a law of fading. `Rayleigh`, `Rician`, `Nakagami` of `jaxota.stages.fading`."""
+
+    def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
+        """Memory before round 1, for gains [2, *shape]."""
+
+    def draw(
+        self, key: PRNGKeyArray, fresh: Float[Array, "2 *shape"], memory: Memory
+    ) -> tuple[Float[Array, "2 *shape"], Memory]:
+        """Gains [2, *shape] of a round from circular Gaussians `fresh`, and memory."""
+
+
+class Answer(Protocol):
+    """At each user: what it does with what it knows of its channel. `Inversion`."""
+
+    def __call__(
+        self,
+        block: int,
+        gains: Float[Array, "2 antenna user"],
+        estimates: Float[Array, "2 antenna user"],
+        noise: Scalar,
+    ) -> Link:
+        """The link of block 0 (model) or 1 (controls), true and known gains [2, antenna, user];
+        `noise` is d·sw2/P.
+        """
 
 
 def everyone(users: int) -> Link:
@@ -189,8 +231,8 @@ class Fading:
         antennas: how many the server has.
     """
 
-    law: "Law"
-    answer: "Answer" = Inversion()
+    law: Law
+    answer: Answer = Inversion()
     csi_error: Traced[Scalar] = traced(default=0.0, at_least=0.0)
     antennas: int = static(default=1, at_least=1)
 
@@ -238,7 +280,7 @@ def rayleigh(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
     """Rayleigh fading: h is heard above `threshold` with probability exp(−threshold²).
@@ -261,7 +303,7 @@ def rician(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
     """Rician fading.
@@ -282,7 +324,7 @@ def nakagami(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
     """Nakagami-m fading, without correlation between rounds.
@@ -299,7 +341,7 @@ def nakagami(
     return Fading(Nakagami(m), _answer(threshold, control_threshold, answer), csi_error, antennas)
 
 
-def _answer(threshold: Numbers, control_threshold: Numbers, answer: "Answer | None") -> "Answer":
+def _answer(threshold: Numbers, control_threshold: Numbers, answer: Answer | None) -> Answer:
     return Inversion(threshold, control_threshold) if answer is None else answer
 
 

@@ -5,7 +5,7 @@ one round of all users; and `remember`, what users keep of it once it is known w
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from jaxota._core import inputs, prng
 from jaxota._core.part import Memory, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota._core.state import State
 from jaxota.errors import InputError
-from jaxota.stages.compress import if_heard
 from jaxota.tasks.problem import Layout, Problem, Vectors, layout
 
 if TYPE_CHECKING:
@@ -42,6 +41,54 @@ class LocalUpdate:
     reports: dict[str, Float[Array, "user"]] | None = None
 
     replace = dataclasses.replace
+
+
+class LocalRule(Protocol):
+    """At each user: K steps, what is sent of them, what is remembered. `SGD`, `Proximal`, …"""
+
+    @property
+    def controlled(self) -> bool:
+        """Whether it sends a second block, the controls."""
+
+    @property
+    def steps(self) -> int:
+        """K."""
+
+    @property
+    def draws(self) -> int:
+        """The most samples that a user draws at once."""
+
+    @property
+    def reach(self) -> Scalar:
+        """How far gradients of norm 1 carry an update, Kη."""
+
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[Vector | None, Memory]:
+        """Before round 1: the broadcast control [d], or (), and the users' memory [user, …]."""
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> LocalUpdate:
+        """One round of all users from `state`, of which they hear what is broadcast."""
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+        """The users' memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+
+
+def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+    """A part's `remember`: `after` for users who were `heard`, `before` for the others.
+
+    Args:
+        self: the part, as it is one of its methods.
+        before, after: [user, …] what users remembered before the round, and of it.
+        heard: [user] 1 for users who were heard, else 0.
+    """
+
+    def chosen(new: Array, old: Array) -> Array:
+        return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
+
+    return jax.tree.map(chosen, after, before)
 
 
 @part
@@ -206,6 +253,11 @@ class ControlVariateSGD:
             return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
 
         return jax.vmap(user)(jnp.arange(problem.users))
+
+
+def norms(values: Float[Array, "user d"]) -> Float[Array, "user"]:
+    """‖·‖ of each user's vector."""
+    return jnp.sqrt(jnp.sum(values**2, -1))
 
 
 def minibatch_gradient(

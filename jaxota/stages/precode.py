@@ -5,11 +5,25 @@ for all users or one for each. Neither α nor P is formed, since α spans more o
 than float32 can square. `needs` names what it reads of the plan.
 """
 
+from typing import Protocol
+
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxota._core.part import Scalar, Traced, part, traced
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import level_of
+
+
+class Precoder(Protocol):
+    """At each user: the gain. `Offline`, `Online`, `MeanPower`, `Constant`, `Bounded`, `Level`."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that it reads of the plan."""
+
+    def energy(self, block: Block) -> Float[Array, "*user"]:
+        """The ‖·‖² that spends the whole budget, [] for all users or [user]."""
 
 
 @part

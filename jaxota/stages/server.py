@@ -5,7 +5,7 @@ an output apart from the model it broadcasts: `output` is what is scored and han
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import optax
 from jaxtyping import Array, Float
@@ -18,7 +18,6 @@ from jaxota.stages.fading import Link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Server
 
 
 @part
@@ -38,6 +37,24 @@ class Aggregate:
     side: SideInfo
 
     replace = dataclasses.replace
+
+
+class Server(Protocol):
+    """At the server: the next model. `ReplaceModel`, `Optimizer`."""
+
+    def start(self, model: Vector) -> Memory:
+        """Memory before round 1."""
+
+    def answer(
+        self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
+    ) -> Any:
+        """What users hear before they send; `noise` is sw2/P."""
+
+    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
+        """The next broadcast model [d], and memory."""
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
+        """The model [d] that is scored and handed out."""
 
 
 @part
@@ -90,6 +107,6 @@ class Optimizer:
         inputs.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
 
 
-def as_server(server: "Server | optax.GradientTransformation") -> "Server":
+def as_server(server: Server | optax.GradientTransformation) -> Server:
     """A server's rule from itself or from an optax transformation."""
     return Optimizer(server) if isinstance(server, optax.GradientTransformation) else server
