@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import jaxota as jo
-from jaxota.stages.fading import Still
+from jaxota.stages.fading import NoFading
 from jaxota.study import resolve
 
 ALGORITHM, CHANNEL = jo.cobaaf(0.1, 2, 3), jo.Channel(fading=jo.rayleigh())
@@ -74,7 +74,7 @@ def test_values_are_put_in_their_place_and_the_rest_stays():
 
 
 def test_none_is_the_default_where_that_is_a_part_and_else_itself():
-    assert isinstance(resolve.set_field(CHANNEL, "channel.fading", None).fading, Still)
+    assert isinstance(resolve.set_field(CHANNEL, "channel.fading", None).fading, NoFading)
     plain = resolve.set_field(ALGORITHM, "algorithm.compress", None).compress
     assert isinstance(plain, jo.Uncompressed)
     assert resolve.set_field(ALGORITHM, "algorithm.local.batch", None).local.batch is None

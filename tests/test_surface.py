@@ -23,7 +23,7 @@ import jaxota as jo
 from jaxota import stages
 from jaxota._core import stage_checks
 from jaxota.stages.channel import Ideal
-from jaxota.stages.fading import Nakagami, Rayleigh, Rician, Still
+from jaxota.stages.fading import Nakagami, NoFading, Rayleigh, Rician
 
 NAMESPACES = {"jo": jo, "tasks": jo.tasks, "theory": jo.theory, "stats": jo.stats}
 NAMESPACES |= {"plots": jo.plots, "stages": jo.stages}
@@ -137,7 +137,7 @@ COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped
 COMPRESSORS += [jo.Clipped(leak=1.0)]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
 PRECODERS += [jo.Level()]
-FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
+FADING: list[stages.Fades] = [NoFading(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
 LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
 ANSWERS: list[stages.Answer] = [jo.Inversion()]
 NOISE: list[stages.Noise] = [jo.Gaussian()]

@@ -17,7 +17,7 @@ from jaxota._core.part import part
 from jaxota._core.state import Moments
 from jaxota.experiments.bounds import CASES
 from jaxota.stages.channel import Block, superpose
-from jaxota.stages.fading import everyone
+from jaxota.stages.fading import ideal_link
 from jaxota.theory.measuring import _line, _visit
 from jaxota.theory.noise import largest
 from jaxota.theory.side_by_side import beside, first_of, well_conditioned
@@ -332,7 +332,7 @@ def _errors(users, threshold, shift):
     """
     grid = jnp.stack([x.ravel() for x in jnp.meshgrid(*map(jnp.float32, (NOISES, GAINS, SCALES)))])
     heard = np.arange(users) % 2 == 0 if threshold < 1 else np.ones(users, bool)
-    link = everyone(users).replace(
+    link = ideal_link(users).replace(
         heard=jnp.float32(heard), floor=jnp.float32(threshold), amplification=jnp.ones(users)
     )
     mean, shape = jnp.linspace(-4.0, 2.0, users), jnp.linspace(0.5, 2.0, users)

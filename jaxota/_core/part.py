@@ -20,6 +20,8 @@ Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every rou
 Numbers: TypeAlias = ArrayLike | Sequence[float]  # given by users: numbers, lists, NumPy, jax
 Scalar: TypeAlias = Float[Array, ""]
 Vector: TypeAlias = Float[Array, "d"]  # a model, or what has its shape
+PerUser: TypeAlias = Float[Array, "user"]
+Vectors: TypeAlias = Float[Array, "user d"]  # one vector for each user
 Path: TypeAlias = str | os.PathLike[str]
 
 

@@ -1,7 +1,7 @@
-"""WISE's local rule and server: a path that is corrected, and innovations followed by a gain.
+"""WISE's local rule and server; numbers in brackets are the steps of docs/wise.md.
 
-The gain whitens innovations: at Kalman's gain, and at no other, successive ones are uncorrelated.
-Numbers in brackets are the steps of WISE in docs/wise.md.
+The server follows the innovation y, which is what it received beyond its own model, by a gain that
+whitens innovations: at Kalman's gain, and at no other, successive innovations are uncorrelated.
 """
 
 import dataclasses
@@ -11,30 +11,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core.part import Memory, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, static, traced
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import SGD, LocalUpdate, minibatches, norms, slope
+from jaxota.stages.local import SGD, LocalUpdate, Params, gradient_on, minibatches, norms
 from jaxota.stages.server import Aggregate
-from jaxota.tasks.problem import Problem, layout
-
-Tree = Any  # of a model, as a problem's layout holds it
+from jaxota.tasks.problem import Problem, layout_of
 
 
 @part
 class PathCorrectedSGD:
-    """K steps along a path that is corrected as far as the server trusts ĥ; gradients are sent.
+    """SGD along a path corrected against drift; the plain gradients along that path are sent.
 
     Attributes:
         step_size: η, a number or an array to sweep over.
-        steps: K, local steps a round.
-        batch: samples that a user draws for each step; None for its whole local set.
+        steps: K, the number of local steps per round.
+        batch: samples drawn per user and step; None for the whole local set.
         trusting: whether the path is corrected at all (1).
         striding: whether a user whose path expands takes shorter steps (4).
-        gradients: whether −ηΣg is sent, the plain gradients along the path (3), or where it ended.
+        gradients: whether −ηΣg is sent, the plain gradients along the path (3), or the displacement
+            at its end.
 
-    It goes with a server that broadcasts `y` and `trust`, as `Innovations` does.
+    The server must broadcast `y` and `trust`, as `Innovations` does.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -50,10 +49,13 @@ class PathCorrectedSGD:
     def start(
         self, key: PRNGKeyArray, problem: Problem, model: Vector
     ) -> tuple[None, dict[str, Array]]:
-        """h_i = 0 [user, d]; q_i = 0 and a_i = 1 [user]; how many rounds there were [user]."""
         zeros = jnp.zeros(problem.users, "float32")
-        slopes = jnp.zeros((problem.users, model.size), "float32")
-        return None, {"slope": slopes, "growth": zeros, "stride": zeros + 1.0, "rounds": zeros}
+        return None, {
+            "gradient": jnp.zeros((problem.users, model.size), "float32"),  # h_i
+            "growth": zeros,  # q_i
+            "rounds": zeros,
+            "stride": zeros + 1.0,  # a_i
+        }
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
@@ -64,17 +66,17 @@ class PathCorrectedSGD:
                 "algorithm.server must broadcast y and trust for this algorithm.local, as "
                 "jo.Innovations() does"
             )
-        there = -server["y"] / (self.steps * self.step_size)  # ĥ
+        mean_gradient = -server["y"] / (self.steps * self.step_size)  # ĥ
 
         def user(i: Int[Array, ""], memory: dict[str, Array]) -> tuple[Vector, Vector, Memory]:
-            bend = server["trust"] * (there - memory["slope"])  # (1)
-            bend = bend if self.trusting else jnp.zeros_like(bend)
+            correction = server["trust"] * (mean_gradient - memory["gradient"])  # (1)
+            correction = correction if self.trusting else jnp.zeros_like(correction)
             total, moved, squares = self._path(
-                k_batch, problem, i, state.model, bend, memory["stride"]
+                k_batch, problem, i, state.model, correction, memory["stride"]
             )
-            after = memory | {"slope": total / self.steps, "rounds": memory["rounds"] + 1.0}
+            after = memory | {"gradient": total / self.steps, "rounds": memory["rounds"] + 1.0}
             if self.striding and self.steps > 1:
-                after |= _strides(squares, memory)
+                after |= _adapted_stride(squares, memory)
             return -self.step_size * total, moved, after
 
         sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
@@ -87,20 +89,22 @@ class PathCorrectedSGD:
         problem: Problem,
         user: Int[Array, ""],
         model: Vector,
-        bend: Vector,
+        correction: Vector,
         stride: Scalar,
     ) -> tuple[Vector, Vector, Float[Array, "step"]]:
-        """Σg [d], θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
-        held = layout(problem)
-        origin, bent = held.lay(model), held.lay(bend)
+        """Return Σg [d], the displacement θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
+        layout = layout_of(problem)
+        origin, shift = layout.unravel(model), layout.unravel(correction)
         pace = stride * self.step_size
 
-        def step(carry: tuple[Tree, Tree], samples: Any) -> tuple[tuple[Tree, Tree], Scalar]:
+        def step(
+            carry: tuple[Params, Params], samples: Any
+        ) -> tuple[tuple[Params, Params], Scalar]:
             moved, total = carry
-            here = jax.tree.map(jnp.add, origin, moved)
-            g = slope(held, here, user, samples)
-            u = jax.tree.map(jnp.add, g, bent)
-            moved = jax.tree.map(lambda m, along: m - pace * along, moved, u)
+            params = jax.tree.map(jnp.add, origin, moved)
+            g = gradient_on(layout, params, user, samples)
+            u = jax.tree.map(jnp.add, g, shift)
+            moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
             square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
             return (moved, jax.tree.map(jnp.add, total, g)), jnp.asarray(square)
 
@@ -108,17 +112,19 @@ class PathCorrectedSGD:
         samples = minibatches(problem, user, self.batch, key, draws)
         zero = jax.tree.map(jnp.zeros_like, origin)
         (moved, total), squares = jax.lax.scan(step, (zero, zero), samples, self.steps)
-        return held.flat(total), held.flat(moved), squares
+        return layout.ravel(total), layout.ravel(moved), squares
 
-    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
-        """All of it is of a user's own path, heard or not."""
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
+        # All of it describes a user's own path, whether or not the server heard of it; the next
+        # correction then starts from the newest gradient.
         return after
 
 
-def _strides(squares: Float[Array, "step"], memory: dict[str, Array]) -> dict[str, Array]:
-    """(4) A path that expands takes shorter steps."""
+def _adapted_stride(squares: Float[Array, "step"], memory: dict[str, Array]) -> dict[str, Array]:
+    """Shorten the stride of a path on which ‖u‖² [step] grows, lengthen that of others (4)."""
     half = squares.size // 2
     late, early = squares[-half:].sum(), squares[:half].sum()
+    # Clipped, so that a single wild round cannot stop a user for many rounds.
     grown = jnp.where((late > 0) & (early > 0), jnp.log(late) - jnp.log(early), 0.0).clip(-5.0, 5.0)
     growth = jnp.where(memory["rounds"] == 0, grown, (memory["growth"] + grown) / 2)
     factor = jnp.exp(0.02 - jnp.maximum(growth - 0.25, 0.0))
@@ -126,33 +132,33 @@ def _strides(squares: Float[Array, "step"], memory: dict[str, Array]) -> dict[st
 
 
 class Gain(Protocol):
-    """How far the server follows an innovation. `Whitening`, `Fixed`."""
+    """A rule for γ, the factor by which the server follows an innovation."""
 
     def start(self, model: Vector) -> Memory:
-        """Memory before round 1."""
+        """Return the memory before round 1."""
 
     def __call__(
         self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
     ) -> tuple[Scalar, Memory]:
-        """γ, of the innovation y [d], the mean ‖s_i‖ of what users meant to send, and dν."""
+        """Return γ and memory, from the innovation y [d], the mean ‖s_i‖ of the users and dν."""
 
 
 class Average(Protocol):
-    """How far the output follows the model. `Switching`, `Last`."""
+    """A rule for δ, the factor by which the output follows the model."""
 
     def start(self, model: Vector) -> Memory:
-        """Memory before round 1."""
+        """Return the memory before round 1."""
 
-    def __call__(self, y: Vector, ahead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
-        """δ, of the innovation y [d] and of how far the model is ahead of the output [d]."""
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+        """Return δ and memory, from the innovation y [d] and the lead [d] of model over output."""
 
 
 @part
 class Whitening:
-    """γ grows while innovations agree, and falls while they contradict each other (11–13).
+    """A gain that grows while innovations agree, and falls while they oppose each other (11–13).
 
     Attributes:
-        rate: how fast, in its logarithm.
+        rate: the largest change of log γ in a round.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
@@ -164,19 +170,20 @@ class Whitening:
     def __call__(
         self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
     ) -> tuple[Scalar, dict[str, Array]]:
-        first = jnp.sqrt(_share(size**2, noise, nothing=1.0))
+        # The users' mean norm bounds the norm of the signal: a first guess before any trend (12).
+        first = jnp.sqrt(_signal_share(size**2, noise, otherwise=1.0))
         gain = jnp.where(memory["rounds"] == 0, first, memory["gain"])
-        gain = (gain * jnp.exp(self.rate * alike(y, memory["trend"]))).clip(1e-3, 50.0)
+        gain = (gain * jnp.exp(self.rate * similarity(y, memory["trend"]))).clip(1e-3, 50.0)
         trend = 0.8 * memory["trend"] + 0.2 * y
         return gain, {"gain": gain, "trend": trend, "rounds": memory["rounds"] + 1.0}
 
 
 @part
 class Fixed:
-    """One γ for all rounds.
+    """One gain γ for all rounds.
 
     Attributes:
-        gain: that one.
+        gain: γ.
     """
 
     gain: Traced[Scalar] = traced(default=1.0, above=0.0)
@@ -192,10 +199,10 @@ class Fixed:
 
 @part
 class Switching:
-    """An average that switches itself off while the model still travels (11, 14).
+    """An average of models that switches itself off while the model still travels (11, 14).
 
     Attributes:
-        rate: how fast, in the logarithm of the share δ by which it follows.
+        rate: factor of z − ½ in the change of log δ in a round.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
@@ -203,34 +210,35 @@ class Switching:
     def start(self, model: Vector) -> dict[str, Array]:
         return {"share": jnp.float32(0.5), "rounds": jnp.float32(0.0)}
 
-    def __call__(self, y: Vector, ahead: Vector, memory: Memory) -> tuple[Scalar, dict[str, Array]]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, dict[str, Array]]:
         rounds = memory["rounds"] + 1.0
-        share = memory["share"] * jnp.exp(self.rate * (alike(y, ahead) - 0.5))
+        share = memory["share"] * jnp.exp(self.rate * (similarity(y, lead) - 0.5))
+        # The floor 3/(r + 2) is polynomial-decay averaging, whose weights grow as r².
         share = share.clip(jnp.minimum(3.0 / (rounds + 2.0), 1.0), 1.0)
         return share, {"share": share, "rounds": rounds}
 
 
 @part
 class Last:
-    """The output is the last model."""
+    """No average: the output is the last model."""
 
     def start(self, model: Vector) -> None:
         return None
 
-    def __call__(self, y: Vector, ahead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
         return jnp.float32(1.0), memory
 
 
 @part
 class Innovations:
-    """The server follows the innovation y, what it received beyond its model, by a gain.
+    """A server that follows the innovation y by a gain, and hands out an average of its models.
 
     Attributes:
-        gain: how far, `Whitening()`.
-        average: how far the output follows, `Switching()`.
+        gain: the rule for γ, `Whitening()` or `Fixed()`.
+        average: the rule for δ, `Switching()` or `Last()`.
 
-    It answers the level τ to `Clipped` (8), and broadcasts y and how far it is to be trusted, λ, to
-    `PathCorrectedSGD` (10), which reports the norms that it needs.
+    It answers the level τ to `Clipped` (8). It broadcasts y and the trust λ in it (10) to
+    `PathCorrectedSGD`, which reports the norms that the server needs.
     """
 
     gain: Gain = Whitening()
@@ -246,50 +254,52 @@ class Innovations:
         }
 
     def answer(
-        self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
+        self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link
     ) -> dict[str, Scalar]:
-        """The level: of 20, that of the least cut and noise."""
-        if "size" not in reports:
+        if "size" not in reports:  # nobody clips
             return {}
+        # (8) A low level cuts signal off, a high one amplifies noise: the least sum of 20 levels.
         size, heard = reports["size"], link.heard > 0
         least, most = jnp.where(heard, size, jnp.inf).min(), jnp.where(heard, size, 0.0).max()
-        levels = jnp.linspace(jnp.minimum(least, most), most, 20)
+        levels = jnp.linspace(jnp.minimum(least, most), most, 20)  # finite if nobody is heard
         cut = jax.vmap(lambda level: link.mean(jnp.maximum(size - level, 0.0)))(levels)
-        spread = memory["y"].size * noise / (link.count * link.floor) ** 2
-        return {"level": levels[jnp.argmin(cut**2 + spread * levels**2)]}
+        noise_energy = memory["y"].size * noise / (link.count * link.floor) ** 2
+        return {"level": levels[jnp.argmin(cut**2 + noise_energy * levels**2)]}
 
-    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, dict[str, Any]]:
-        old, y = state.server, seen.estimate - state.model
-        if "norm" not in seen.side.reports:
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, dict[str, Any]]:
+        old, y = state.server, aggregate.estimate - state.model  # (9)
+        if "norm" not in aggregate.side.reports:
             raise InputError(
                 "algorithm.local must report norms to jo.Innovations, as jo.PathCorrectedSGD(...) "
                 "does"
             )
-        norms, noise = seen.side.reports["norm"], y.size * seen.deviation**2
-        apart = seen.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)
-        gain, followed = self.gain(y, seen.link.mean(norms), noise, old["gain"])
-        share, averaged = self.average(y, state.model - old["output"], old["average"])
+        norms, noise = aggregate.side.reports["norm"], y.size * aggregate.deviation**2
+        # (10) mean ‖s_i‖² − ‖mean s_i‖², the spread between users; ‖y‖² − dν estimates the latter.
+        spread = aggregate.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)
+        gain, gain_memory = self.gain(y, aggregate.link.mean(norms), noise, old["gain"])
+        share, average_memory = self.average(y, state.model - old["output"], old["average"])
         model = state.model + gain * y  # (15)
         return model, {
             "y": y,
-            "trust": _share(jnp.maximum(apart, 0.0), noise, nothing=0.0),
+            "trust": _signal_share(jnp.maximum(spread, 0.0), noise, otherwise=0.0),
             "output": old["output"] + share * (model - old["output"]),
-            "gain": followed,
-            "average": averaged,
+            "gain": gain_memory,
+            "average": average_memory,
         }
 
     def output(self, model: Vector, memory: Memory) -> Vector:
         return memory["output"]
 
 
-def alike(a: Vector, b: Vector) -> Scalar:
-    """Z = tanh(½√d·cos(a, b)), 0 where one of them is 0 (11)."""
-    both = jnp.linalg.norm(a) * jnp.linalg.norm(b)
-    cosine = jnp.where(both > 0, jnp.vdot(a, b) / jnp.where(both > 0, both, 1.0), 0.0)
+def similarity(a: Vector, b: Vector) -> Scalar:
+    """Return z(a, b) = tanh(½√d·cos(a, b)), 0 where one of them is 0 (11)."""
+    # The cosine of independent vectors has deviation 1/√d, so that z is of one scale for any d.
+    product = jnp.linalg.norm(a) * jnp.linalg.norm(b)
+    cosine = jnp.where(product > 0, jnp.vdot(a, b) / jnp.where(product > 0, product, 1.0), 0.0)
     return jnp.tanh(0.5 * a.size**0.5 * cosine)
 
 
-def _share(signal: Scalar, noise: Scalar, nothing: float) -> Scalar:
-    """signal/(signal + noise), `nothing` where both are 0."""
-    both = signal + noise
-    return jnp.where(both > 0, signal / jnp.where(both > 0, both, 1.0), nothing)
+def _signal_share(signal: Scalar, noise: Scalar, otherwise: float) -> Scalar:
+    """Return signal/(signal + noise), `otherwise` where both are 0."""
+    total = signal + noise
+    return jnp.where(total > 0, signal / jnp.where(total > 0, total, 1.0), otherwise)
