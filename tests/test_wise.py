@@ -191,7 +191,7 @@ def test_an_error_in_the_correction_bends_the_path_by_the_stated_factor(arrays):
     model, bend = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
     path = functools.partial(rule._path, KEY, problem, user, model, stride=jnp.float32(stride))
-    changed = path(bend=bend + error)[0] - path(bend=bend)[0]
+    changed = path(correction=bend + error)[0] - path(correction=bend)[0]
     hessian = 2 * features[user].T @ features[user] / len(features[user])
     values, basis = np.linalg.eigh(hessian)
     pace = stride * step_size * values
