@@ -1,6 +1,8 @@
+from . import figures as figures
 from . import plots as plots
 from . import stages as stages
 from . import stats as stats
+from . import style as style
 from . import tasks as tasks
 from . import theory as theory
 from ._core.part import part as part
@@ -19,6 +21,9 @@ from .algorithms import wise as wise
 from .calibration import calibrate as calibrate
 from .errors import InputError as InputError
 from .history import History as History
+from .reports import Experiment as Experiment
+from .reports import Report as Report
+from .reports import experiment as experiment
 from .simulation import simulate as simulate
 from .stages.channel import Block as Block
 from .stages.channel import Channel as Channel
@@ -29,7 +34,6 @@ from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
 from .stages.compress import SideInfo as SideInfo
 from .stages.compress import Uncompressed as Uncompressed
-from .stages.compress import if_heard as if_heard
 from .stages.estimate import MMSE as MMSE
 from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein
@@ -42,18 +46,13 @@ from .stages.fading import Link as Link
 from .stages.fading import nakagami as nakagami
 from .stages.fading import rayleigh as rayleigh
 from .stages.fading import rician as rician
-from .stages.innovations import Fixed as Fixed
-from .stages.innovations import Innovations as Innovations
-from .stages.innovations import Last as Last
-from .stages.innovations import Switching as Switching
-from .stages.innovations import Whitening as Whitening
 from .stages.local import SGD as SGD
 from .stages.local import ControlVariateSGD as ControlVariateSGD
 from .stages.local import LocalUpdate as LocalUpdate
 from .stages.local import Proximal as Proximal
+from .stages.local import if_heard as if_heard
 from .stages.local import minibatch_gradient as minibatch_gradient
 from .stages.local import minibatches as minibatches
-from .stages.paths import PathCorrectedSGD as PathCorrectedSGD
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
 from .stages.precode import Level as Level
@@ -63,8 +62,15 @@ from .stages.precode import Online as Online
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
-from .study.grids import grid as grid
-from .study.opening import open as open
+from .stages.wise import Fixed as Fixed
+from .stages.wise import Innovations as Innovations
+from .stages.wise import Last as Last
+from .stages.wise import PathCorrectedSGD as PathCorrectedSGD
+from .stages.wise import Switching as Switching
+from .stages.wise import Whitening as Whitening
+from .study.grid import axis as axis
+from .study.grid import grid as grid
+from .study.store import open as open
 from .study.study import Study as Study
 from .sweeping import sweep as sweep
 

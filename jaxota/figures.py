@@ -255,3 +255,5 @@ THEORY = {
         ),
     )
 }
+
+FIGURES = EXPERIMENTS

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxota import _style, stats
+from jaxota import stats, style
 from jaxota._core import inputs as _validate
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
@@ -47,26 +47,26 @@ def panels(
     """
     _validate.words("metric", metric), _validate.words("title", title)
     if log is None:
-        log = metric in _style.LOGARITHMIC
+        log = metric in style.LOGARITHMIC
     log = _validate.chosen("log", log, (False, True))
     bands = {
         name: _bands(_named("histories", histories), metric)
         for name, histories in _named("groups", groups).items()
     }
     every = [pair for group in bands.values() for pair in group.values()]
-    floor = _style.floor_of([band for _, band in every]) if log else -np.inf
-    looks = _style.looks(label for group in bands.values() for label in group)
-    with matplotlib.rc_context(_style.fonts()):
-        figure, row = _style.panels(len(groups), 3.0, sharex=True)
+    floor = style.log_floor([band for _, band in every]) if log else -np.inf
+    looks = style.looks(label for group in bands.values() for label in group)
+    with matplotlib.rc_context(style.rc_params()):
+        figure, row = style.subplots(len(groups), 3.0, sharex=True)
         for axes, (name, group) in zip(row, bands.items(), strict=True):
             for label, (rounds, band) in group.items():
-                _style.curve(axes, looks[label], label, rounds, band, floor)
-            _style.finish(axes, "communication round $r$", name)
+                style.curve(axes, looks[label], label, rounds, band, floor)
+            style.label_axes(axes, "communication round $r$", name)
             axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
-            _style.scale(axes, metric, log, floor)
+            style.scale_axis(axes, metric, log, floor)
         for axes in row:
             axes.label_outer()
-        _style.entitle(figure, row, title)
+        style.title_and_legend(figure, row, title)
     return figure
 
 
@@ -91,22 +91,22 @@ def finals(
     swept = _validate.real("values", values)
     if swept.ndim != 1 or not np.isfinite(swept).all():
         raise InputError(f"values must be finite numbers [value], got {_validate.shown(values)}")
-    log = metric in _style.LOGARITHMIC
+    log = metric in style.LOGARITHMIC
     bands = {
         name: _lasts(name, runs, metric, len(swept))
         for name, runs in _named("histories", histories).items()
     }
-    floor = _style.floor_of(list(bands.values())) if log else -np.inf
-    looks = _style.looks(bands)
-    with matplotlib.rc_context(_style.fonts()):
-        figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
+    floor = style.log_floor(list(bands.values())) if log else -np.inf
+    looks = style.looks(bands)
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
         for name, band in bands.items():
-            _style.curve(axes, looks[name], name, swept, band, floor, every=1)
-        _style.finish(axes, label, "")
-        _style.scale(axes, metric, log, floor)
-        axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
-        _style.entitle(figure, [axes], title)
+            style.curve(axes, looks[name], name, swept, band, floor, every=1)
+        style.label_axes(axes, label, "")
+        style.scale_axis(axes, metric, log, floor)
+        axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
+        style.title_and_legend(figure, [axes], title)
     return figure
 
 
@@ -119,8 +119,8 @@ def partition(task: Any, title: str = "") -> Figure:
     """
     held = _held(task)
     _validate.words("title", title)
-    with matplotlib.rc_context(_style.fonts()):
-        figure = Figure(figsize=(_style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
         figure.set_layout_engine("constrained")
         axes = figure.add_subplot()
         image = axes.imshow(held, cmap="Blues", vmin=0, aspect="auto", origin="lower")

@@ -19,11 +19,10 @@ from jaxota._core import prng, stage_checks
 from jaxota._core.part import Memory, Scalar, Vector
 from jaxota._core.state import Info, Ledger, Moments, State
 from jaxota.algorithms import Algorithm
-from jaxota.stages.channel import Block, noise_over, superpose
+from jaxota.stages.channel import Block, Carrier, noise_over, superpose
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
-from jaxota.stages.protocols import Carrier
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -78,6 +79,81 @@ def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval
     both = _finite(mine) & _finite(other)
     result = interval(mine[both] - other[both], level)
     return dataclasses.replace(result, trials=len(mine))
+
+
+class Between(NamedTuple):
+    """An interval of a share or of a median.
+
+    Attributes:
+        low, high: the bounds of the interval.
+        level: the probability with which such an interval holds the true value.
+    """
+
+    low: float
+    high: float
+    level: float
+
+
+def share(count: int, of: int, level: float = 0.95) -> Between:
+    """Wilson's interval of a share, from `count` successes in `of` independent tries.
+
+    Args:
+        count: the number of successes.
+        of: the number of tries.
+        level: the confidence level, 0 … 1.
+    """
+    from scipy.stats import binomtest  # slow to import, needed here alone
+
+    bounds = binomtest(count, of).proportion_ci(level, method="wilson")
+    return Between(float(bounds.low), float(bounds.high), level)
+
+
+def median(values: Numbers, level: float = 0.95) -> Between:
+    """Interval of the median of any law, between two order statistics of independent draws.
+
+    Args:
+        values: [draw].
+        level: the confidence level, 0 … 1. Too few draws do not reach it: the interval then spans
+            all of them, and its own `level` says how much they reach.
+    """
+    from scipy.stats import quantile_test  # slow to import, needed here alone
+
+    draws = np.asarray(values, np.float64)
+    bounds = quantile_test(draws, p=0.5).confidence_interval(level)
+    if np.isnan(bounds.low) or np.isnan(bounds.high):
+        reached = 1.0 - 2.0 ** (1 - len(draws))  # neither all draws above the median nor all below
+        return Between(float(draws.min()), float(draws.max()), reached)
+    return Between(float(bounds.low), float(bounds.high), level)
+
+
+VERDICTS = (
+    "holds",
+    "holds for most draws",
+    "undecided",
+    "fails on most draws",
+    "fails",
+)
+
+
+def verdict(count: int, of: int, level: float = 0.95, nearly_all: float = 0.95) -> str:
+    """Say in words on how many draws a statement holds: one of `VERDICTS`.
+
+    Undecided: the interval of the share contains one half. Above one half the statement "holds for
+    most draws", and "holds" if it does so on `nearly_all` of the draws seen; below one half it
+    "fails on most draws", and "fails" if it does so on `nearly_all` of them.
+
+    Args:
+        count: the number of draws on which the statement holds.
+        of: the number of draws.
+        level: the confidence level of the share's interval.
+        nearly_all: the share of draws from which on "most" is left out.
+    """
+    bounds = share(count, of, level)
+    if bounds.low > 0.5:
+        return VERDICTS[0] if count >= nearly_all * of else VERDICTS[1]
+    if bounds.high < 0.5:
+        return VERDICTS[4] if count <= (1 - nearly_all) * of else VERDICTS[3]
+    return VERDICTS[2]
 
 
 def scores(

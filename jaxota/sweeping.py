@@ -18,8 +18,8 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import run
 from jaxota.stages.channel import Channel
-from jaxota.study import results
-from jaxota.study.grids import Grid
+from jaxota.study import summary
+from jaxota.study.grid import Grid
 from jaxota.study.study import Study
 from jaxota.tasks.problem import Task
 
@@ -130,7 +130,7 @@ def _product(
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
     key = inputs.key("key", key)
     study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
-    return results.swept(study.run())
+    return summary.swept(study.run())
 
 
 def _length(settings: dict[str, Array]) -> int:

@@ -25,7 +25,7 @@ from jaxota.cli import commands as cli
 from jaxota.cli import experiment, runner
 from jaxota.cli import surroundings as _surroundings
 from jaxota.experiments import bounds, rates, wise, wise_images
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 

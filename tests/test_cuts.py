@@ -10,8 +10,9 @@ import pytest
 import jaxota as jo
 from jaxota._core import batching
 from jaxota._core import batching as _chunks
-from jaxota.study import cuts, programs
-from jaxota.study.job import StudyJob
+from jaxota.study import compile as programs
+from jaxota.study import layout as cuts
+from jaxota.study.executor import StudyJob
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

@@ -22,8 +22,8 @@ from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import arguments as _arguments
 from jaxota._core import batching, inputs
 from jaxota._core import inputs as _validate
-from jaxota.study import job
-from jaxota.theory import measuring
+from jaxota.study import executor as job
+from jaxota.theory import comparison, measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
 
@@ -39,7 +39,7 @@ LEFT_OUT += "ReportedMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Error "
-LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist
 
 
@@ -52,6 +52,7 @@ def stopped(monkeypatch, tmp_path):
 
     for module, name in ((simulation, "_program"), (sweeping, "_program"), (measuring, "_visit")):
         monkeypatch.setattr(module, name, stop)
+    monkeypatch.setattr(comparison, "_runs", stop)
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from jaxota.cli import commands as cli
 from jaxota.cli.report import FORMATS
 from jaxota.figures import EXPERIMENTS, THEORY
-from jaxota.study import driver, parsing
+from jaxota.study import executor as driver
+from jaxota.study import grid as parsing
 from jaxota.tasks.images import known
 
 pytestmark = pytest.mark.slow  # many, or processes

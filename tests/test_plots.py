@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import _style, plots
+from jaxota import plots, style
 from jaxota.figures import EXPERIMENTS
 
 
@@ -140,15 +140,15 @@ def test_an_algorithm_has_one_look_in_all_pictures(history):
 
 
 def test_what_is_not_known_takes_the_looks_that_are_left():
-    looks = _style.looks(["mine", "COTAF", "other", "noisy_fedavg", "COTAF (online)", "COTAF, x"])
-    assert looks["COTAF"] == _style.looks(["COTAF"])["COTAF"]
+    looks = style.looks(["mine", "COTAF", "other", "noisy_fedavg", "COTAF (online)", "COTAF, x"])
+    assert looks["COTAF"] == style.looks(["COTAF"])["COTAF"]
     assert [looks[label].number for label in ("mine", "other")] == [2, 3]
     assert len(set(looks.values())) == 6
     shared = {looks[label].colour for label in ("COTAF", "COTAF (online)", "COTAF, x")}
     assert shared == {looks["COTAF"].colour}
-    turned = _style.looks(reversed(looks))
+    turned = style.looks(reversed(looks))
     assert all(turned[label] == looks[label] for label in ("COTAF", "noisy_fedavg"))
-    many = _style.looks(f"setting {n}" for n in range(40))
+    many = style.looks(f"setting {n}" for n in range(40))
     assert [look.number for look in many.values()] == list(range(40))
     assert len({look[1:] for look in many.values()}) == 40
 

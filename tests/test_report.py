@@ -6,11 +6,11 @@ import pytest
 import xarray
 from matplotlib.figure import Figure
 
-from jaxota import _style, plots
+from jaxota import plots, style
 from jaxota.cli import report as reports
 from jaxota.cli import sweep_plots
 from jaxota.errors import InputError
-from jaxota.study.summaries import Summary
+from jaxota.study.summary import Summary
 
 
 class Told:
@@ -32,10 +32,10 @@ class Told:
         return grid
 
     def figure(self):
-        with matplotlib.rc_context(_style.fonts()):
-            figure, (axes,) = _style.panels(1, 3.0)
+        with matplotlib.rc_context(style.rc_params()):
+            figure, (axes,) = style.subplots(1, 3.0)
             axes.plot([1, 2], label="a")
-            _style.entitle(figure, [axes], "told")
+            style.title_and_legend(figure, [axes], "told")
         return figure
 
     def rows(self):
@@ -101,18 +101,18 @@ def _summary(*sizes):
 def test_a_picture_for_a_paper_has_one_column(sizes):
     found, names = _summary(*sizes)
     drawn = {}
-    for style in reports.STYLES:
-        with _style.drawn_for(style):
+    for name in reports.STYLES:
+        with style.drawn_for(name):
             figure = sweep_plots.draw(found, names, "gap", "a long title of many words " * 5)
             figure.draw_without_rendering()
-        drawn[style] = figure
+        drawn[name] = figure
     title = drawn["paper"]._suptitle.get_window_extent()
     assert title.x0 >= 0 and title.x1 <= drawn["paper"].bbox.width
     assert drawn["paper"].get_figwidth() == 3.5
     assert drawn["screen"].get_figwidth() == (3.5 if len(sizes) < 2 else 7.16)
-    images = {style: [a for a in f.axes if a.images] for style, f in drawn.items()}
+    images = {name: [a for a in f.axes if a.images] for name, f in drawn.items()}
     assert len(images["paper"]) == len(images["screen"])
-    assert _style.fonts() is _style.STYLE  # as before
+    assert style.rc_params() is style.STYLE  # as before
 
 
 def test_panels_stand_below_each_other_on_paper(task):
@@ -122,7 +122,7 @@ def test_panels_stand_below_each_other_on_paper(task):
 
     run = jo.simulate(jax.random.key(0), jo.fedavg(1e-2, 2, 2), jo.Channel(), task, 3, 2)
     groups = {name: {"x": run, "y": run} for name in "ABC"}
-    with _style.drawn_for("paper"):
+    with style.drawn_for("paper"):
         paper = plots.panels(groups)
     screen = plots.panels(groups)
     for figure in (paper, screen):

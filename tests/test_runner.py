@@ -10,8 +10,8 @@ import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching
 from jaxota.cli import runner
-from jaxota.study import driver
-from jaxota.study.programs import Programs
+from jaxota.study import executor as driver
+from jaxota.study.compile import Programs
 
 FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
 SWEPT = jnp.array([0.1, 0.2])

@@ -12,9 +12,9 @@ from rich.console import Console
 
 import jaxota as jo
 from jaxota.cli import report, sweep_plots, sweeps
-from jaxota.study import driver
-from jaxota.study.job import StudyJob
-from jaxota.study.summaries import Summary, summary
+from jaxota.study import executor as driver
+from jaxota.study.executor import StudyJob
+from jaxota.study.summary import Summary, summary
 
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 STUDY = jo.Study(

@@ -26,6 +26,8 @@ Numbers: TypeAlias = ArrayLike | Sequence[float]  # as users write them: numbers
 Seed: TypeAlias = PRNGKeyArray | int  # a random key, or n for jax.random.key(n)
 Scalar: TypeAlias = Float[Array, ""]
 Vector: TypeAlias = Float[Array, "d"]  # a model, or a vector of its shape
+PerUser: TypeAlias = Float[Array, "user"]
+Vectors: TypeAlias = Float[Array, "user d"]  # one vector for each user
 Path: TypeAlias = str | os.PathLike[str]
 
 TINY = float(np.finfo(np.float32).tiny)  # devices flush smaller numbers to 0

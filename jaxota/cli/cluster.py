@@ -48,7 +48,7 @@ def chunk(words: str, folder: str, number: int) -> int:
     _use_cores()
     from jaxota.cli import cache as _cache
     from jaxota.cli import specs
-    from jaxota.study import elsewhere
+    from jaxota.study import executor as elsewhere
 
     _cache.keep_programs()
     return elsewhere.fill(specs.remembered(words), folder, number)

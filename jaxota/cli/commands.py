@@ -3,6 +3,7 @@
 import argparse
 import atexit
 import contextlib
+import dataclasses
 import functools
 import gc
 import shlex
@@ -81,10 +82,70 @@ def _list(arguments) -> int:
     return 0
 
 
-def _run(arguments) -> int:
+def _run_file(arguments) -> int:
+    """Run an experiment of the user's own file."""
     from jaxota.cli import report as reports
     from jaxota.cli import runner, specs
-    from jaxota.study import programs
+    from jaxota.cli.report import attributes
+    from jaxota.reports import Experiment, parsed
+
+    spec = specs.of_sweep(arguments.experiment)
+    pictures = reports.pictures(arguments.format, arguments.style)
+    scale = _scale(arguments)
+    _writable(arguments.out)
+    _surroundings.prepare(True)
+    chosen = specs.from_file(spec["file"], spec["source"], spec["name"])
+    if not isinstance(chosen, Experiment):
+        raise InputError(f"{chosen.name} is a study: jaxota sweep {arguments.experiment} runs it")
+    options = _given(arguments)
+    options |= {} if arguments.seed is None else {"seed": arguments.seed}
+    for each in arguments.set:
+        name, _, text = each.partition("=")
+        if name not in chosen.options:
+            known = ", ".join(chosen.options)
+            raise InputError(f"--set {name} is not an option of {chosen.name}: choose from {known}")
+        options[name] = parsed(name, text, chosen.options[name])
+    spec |= {"run": True, "options": {k: v for k, v in options.items() if k != "seed"}}
+    spec["seed"] = options.get("seed")
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(_working(chosen.name, arguments.out))
+        executor = None
+        if arguments.scheduler is not None:
+            from jaxota.cli import cluster
+
+            executor = stack.enter_context(cluster.executor(arguments.scheduler))
+        run = runner.study_runner(
+            arguments.out,
+            progress,
+            **scale,
+            in_parts=_in_parts(arguments),
+            executor=executor,
+            spec=spec,
+        )
+        try:
+            value = chosen(run, **options)
+        except runner.Incomplete as store:
+            how = _how_to_resume(Path(str(store)))
+            print(f"{chosen.name}: chunks of other shards are missing: {how}")
+            return 0
+        described = attributes(value.name, options.get("seed", 0), value.caption)
+        value = dataclasses.replace(value, dataset=value.dataset.assign_attrs(described))
+        progress("writing")
+        endings = ("csv", "nc") if value.markdown is None else ("csv", "nc", "md")
+        outcome = runner.Shown(value)
+        command = specs.command(spec)
+        paths = reports.write(outcome, arguments.out, pictures, endings, command=command)
+    return _tell(outcome, paths)
+
+
+def _run(arguments) -> int:
+    if arguments.experiment.partition(":")[0].endswith(".py"):
+        return _run_file(arguments)
+    if arguments.set:
+        raise InputError("--set is for experiments of your own file: jaxota sweep sweeps fields")
+    from jaxota.cli import report as reports
+    from jaxota.cli import runner, specs
+    from jaxota.study import compile as programs
 
     name, options = arguments.experiment, _given(arguments)
     pictures = reports.pictures(arguments.format, arguments.style)
@@ -206,7 +267,7 @@ def _given(arguments) -> dict[str, Any]:
 
 def _scale(arguments) -> dict[str, Any]:
     """How much memory a chunk may take, and which chunks are to be done."""
-    from jaxota.study.parsing import parse_bytes, parse_shard
+    from jaxota.study.grid import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     shard = parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

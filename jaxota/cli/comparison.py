@@ -11,8 +11,8 @@ from jaxota import stats
 from jaxota.cli.experiment import Experiment
 from jaxota.cli.report import attributes
 from jaxota.history import History
-from jaxota.study import results
-from jaxota.study.job import StudyJob
+from jaxota.study import summary as results
+from jaxota.study.executor import StudyJob
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxota import _style
+from jaxota import style
 
 MOST = 60_000  # points of a page, each a mean and its interval
 LABELS = {
@@ -51,8 +51,8 @@ def curves(rows: Iterable[list[Any]], metric: str) -> dict[str, Any] | None:
         "against": max(numeric, key=lambda n: len(labels[n]), default=len(dims)),  # first
         "rounds": [rounds[n] for n in kept],
         "metrics": told,
-        "looks": [_look(look) for look in _style.looks(labels[0]).values()],
-        "palette": [_look(look) for look in _style.looks(map(str, range(20))).values()],
+        "looks": [_look(look) for look in style.looks(labels[0]).values()],
+        "palette": [_look(look) for look in style.looks(map(str, range(20))).values()],
     }
 
 
@@ -99,12 +99,12 @@ def _told(name: str, found: np.ndarray) -> dict[str, Any]:
     return {
         "name": name.replace("_", " "),
         "label": _label(name),
-        "log": name in (*_style.LOGARITHMIC, "power_ratio"),
+        "log": name in (*style.LOGARITHMIC, "power_ratio"),
         **dict(zip(("mean", "low", "high"), flat, strict=True)),
     }
 
 
-def _look(look: _style.Look) -> dict[str, str]:
+def _look(look: style.Look) -> dict[str, str]:
     """As SVG has it; black is the colour of the letters, on a dark page, too."""
     dash = (
         _DASHES[look.dash] if look.dash in _DASHES else " ".join(f"{2 * x:g}" for x in look.dash[1])

@@ -12,7 +12,7 @@ from jaxota.algorithms import Algorithm
 from jaxota.cli.report import Report
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
-from jaxota.study.grids import Axis, Grid
+from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.tasks.images.known import Images, at_hand
 
@@ -56,8 +56,17 @@ class Experiment:
         channels = {label: c.replace(**channel) for label, c in self.channels.items()}
         return dataclasses.replace(self, channels=channels, task=task, **numbers)
 
-    def study(self, seed: int) -> Study:
-        """It as a study. The data come from a key of their own: they stay for other trials."""
+    def study(self, seed: int = 0, **options: Any) -> Study:
+        """Build this experiment's study.
+
+        The data come from a key of their own, so that they stay the same for other trials.
+
+        Args:
+            seed: seed of the data and of the trials.
+            **options: trials, rounds, snr_db, snr_per, dataset, data_dir or init_scale.
+        """
+        if options:
+            return self.configured(options).study(seed)
         k_data, k_trials = jax.random.split(jax.random.key(_validate.seed(seed)))
         if not self.channels:
             raise InputError("channels must hold at least one channel, got none")
@@ -79,7 +88,7 @@ class Experiment:
 
     def job(self, seed: int, memory: int | None = None) -> Any:
         """What the driver runs."""
-        from jaxota.study.job import StudyJob  # what lists experiments need not load it
+        from jaxota.study.executor import StudyJob  # what lists experiments need not load it
 
         return StudyJob(self.study(seed), memory)
 

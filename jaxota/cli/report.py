@@ -88,11 +88,11 @@ def write(
 
 def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
     """One picture, in all formats."""
-    from jaxota import _style  # loads matplotlib, which is slow
+    from jaxota import style  # loads matplotlib, which is slow
 
-    with _style.drawn_for(drawn.style):
+    with style.drawn_for(drawn.style):
         figure = report.figure()
-        return [functools.partial(_save, figure, _style.fonts()) for _ in drawn.formats]
+        return [functools.partial(_save, figure, style.rc_params()) for _ in drawn.formats]
 
 
 def _save(figure: Any, fonts: dict[Any, Any], path: Path) -> None:

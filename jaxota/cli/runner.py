@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxota.cli.report import Report
-from jaxota.study import driver
+from jaxota.reports import Report as ReportValue
+from jaxota.study import executor as driver
+from jaxota.study.executor import StudyJob
+from jaxota.study.study import Study
 
 
 def run(
@@ -37,3 +40,72 @@ def run(
         return None
     seconds = ready - start, time.perf_counter() - ready
     return experiment.report(job, sink.dataset(), seed, seconds)
+
+
+class Incomplete(Exception):
+    """Chunks of a study are missing that other shards are to compute."""
+
+
+def study_runner(
+    out: Path,
+    progress: Callable[..., None],
+    *,
+    memory: int | None,
+    shard: tuple[int, int],
+    in_parts: bool,
+    executor: Any = None,
+    spec: Any = None,
+) -> Callable[[Study], Any]:
+    """The `run` of an experiment: runs a study, in memory or by way of DIR/STUDY.parts."""
+
+    def run(study: Study) -> Any:
+        progress("reading the data")
+        job = StudyJob(study, memory)
+        store = out / f"{study.name}.parts" if in_parts else None
+        work = driver.work(study, store) if executor is not None and store else None
+        progress("compiling")
+        sink = driver.sink(job, store, resume=store is not None, spec=spec)
+        driver.drive(job, sink, shard=shard, executor=executor, work=work, report=progress)
+        if sink.missing():
+            raise Incomplete(str(store))
+        return sink.dataset()
+
+    return run
+
+
+class Shown:
+    """A `Report` value as the writers of files ask for it."""
+
+    def __init__(self, report: ReportValue) -> None:
+        self.report, self.name = report, report.name
+
+    def caption(self) -> str:
+        return self.report.caption
+
+    def table(self) -> Any:
+        from rich.table import Table
+
+        header, *rows = self.report.table
+        grid = Table()
+        for heading in header:
+            grid.add_column(heading)
+        for row in rows:
+            grid.add_row(*map(str, row))
+        return grid
+
+    def remarks(self) -> list[str]:
+        return list(self.report.remarks)
+
+    def figure(self) -> Any:
+        return self.report.figure()
+
+    def rows(self) -> Any:
+        frame = self.report.csv
+        yield list(frame.columns)
+        yield from frame.values.tolist()
+
+    def dataset(self) -> Any:
+        return self.report.dataset
+
+    def markdown(self) -> str | None:
+        return self.report.markdown

@@ -14,8 +14,9 @@ from typing import Any
 
 from jaxota._core import inputs as _validate
 from jaxota.errors import InputError
-from jaxota.study.job import StudyJob
-from jaxota.study.parsing import parse_grid
+from jaxota.reports import Experiment
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
 OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
@@ -52,7 +53,9 @@ def study(spec: dict[str, Any]) -> Study:
     """The study of a sweep."""
     options, seed = dict(spec.get("options", {})), spec.get("seed")
     if "source" in spec:
-        base = _from_file(spec["file"], spec["source"], spec["name"])
+        base = from_file(spec["file"], spec["source"], spec["name"])
+        if isinstance(base, Experiment):
+            raise InputError(f"{base.name} is an experiment, not a study: jaxota run runs it")
         for option in options.keys() - {"trials", "rounds"}:
             name = option.replace("_", "-")
             raise InputError(f"--{name} is not for a study from a file: use --set {option}=...")
@@ -93,6 +96,10 @@ def command(spec: dict[str, Any]) -> str:
     else:
         words.append(spec["experiment"])
     options = {k: v for k, v in spec.get("options", {}).items() if k != "data_dir"}
+    if spec.get("run") and "source" in spec:  # options that have no flag of their own are set
+        sets = [f"{k}={v}" for k, v in options.items() if k not in OPTIONS]
+        words += [word for each in sets for word in ("--set", each)]
+        options = {k: v for k, v in options.items() if k in OPTIONS}
     several = ",".join(spec.get("algorithms") or ())
     given = {**options, "seed": spec.get("seed"), "algorithms": several, "keep": spec.get("keep")}
     words += [word for each in spec.get("set", []) for word in ("--set", each)]
@@ -120,8 +127,8 @@ def _some(algorithms: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {label: algorithms[label] for label in dict.fromkeys(wanted)}
 
 
-def _from_file(path: str, source: str, name: str) -> Study:
-    """The study of a name in a user's file."""
+def from_file(path: str, source: str, name: str) -> Study | Experiment:
+    """The study or experiment of a name in a user's file; without a name, the only one."""
     module = types.ModuleType(f"jaxota_study_{Path(path).stem}")  # none that is there already
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look for it there
@@ -135,11 +142,16 @@ def _from_file(path: str, source: str, name: str) -> Study:
     except Exception as error:
         line = _validate.first_line(error)
         raise InputError(f"{path} fails: {type(error).__name__}: {line}") from None
-    studies = {k: v for k, v in vars(module).items() if isinstance(v, Study)}
+    own = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+    studies = {k: v for k, v in own.items() if isinstance(v, Study | Experiment)}
     if not name and len(studies) == 1:
         name = next(iter(studies))
     if name not in studies:
-        there = f"it holds {', '.join(studies)}" if studies else "it holds no jo.Study"
+        there = (
+            f"it holds {', '.join(studies)}"
+            if studies
+            else "it holds neither a jo.Study nor a jo.experiment"
+        )
         raise InputError(f"{path} must hold a study {name or 'to run'}: {there}")
     found = studies[name]
     return found if found.name != "study" else dataclasses.replace(found, name=name)

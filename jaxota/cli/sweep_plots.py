@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from jaxota import _style
+from jaxota import style
 from jaxota.stats import Interval
-from jaxota.study.summaries import Summary
+from jaxota.study.summary import Summary
 
 NAMES = {
     "snr_db": "SNR (dB)",
@@ -56,17 +56,17 @@ def _curves(found: Summary, metric: str, title: str) -> Figure:
     rounds = found.mean.evaluation.values
     only = {name: 0 for name in found.mean.dims if name not in ("algorithm", "evaluation")}
     bands = {label: found.at(algorithm=a, **only) for a, label in enumerate(_labels(found))}
-    with matplotlib.rc_context(_style.fonts()):
-        figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        log = metric in _style.LOGARITHMIC
-        floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        looks = _style.looks(bands)
+        log = metric in style.LOGARITHMIC
+        floor = style.log_floor(list(bands.values())) if log else -np.inf
+        looks = style.looks(bands)
         for label, band in bands.items():
-            _style.curve(axes, looks[label], label, rounds, band, floor)
-        _style.finish(axes, "communication round $r$", "")
-        _style.scale(axes, metric, log, floor)
-        _style.entitle(figure, [axes], title)
+            style.curve(axes, looks[label], label, rounds, band, floor)
+        style.label_axes(axes, "communication round $r$", "")
+        style.scale_axis(axes, metric, log, floor)
+        style.title_and_legend(figure, [axes], title)
     return figure
 
 
@@ -82,20 +82,20 @@ def _finals(found: Summary, name: str, metric: str, title: str) -> Figure:
         label: _along(last, {"algorithm": a, **only}, order)
         for a, label in enumerate(_labels(found))
     }
-    with matplotlib.rc_context(_style.fonts()):
-        figure = Figure(figsize=(_style.width(1), 3.0), dpi=300, layout="constrained")
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
         axes = figure.add_subplot()
-        log = metric in _style.LOGARITHMIC
-        floor = _style.floor_of(list(bands.values())) if log else -np.inf
-        looks = _style.looks(bands)
+        log = metric in style.LOGARITHMIC
+        floor = style.log_floor(list(bands.values())) if log else -np.inf
+        looks = style.looks(bands)
         for label, band in bands.items():
-            _style.curve(axes, looks[label], label, values[order], band, floor, every=1)
-        _style.finish(axes, NAMES.get(name, name), "")
+            style.curve(axes, looks[label], label, values[order], band, floor, every=1)
+        style.label_axes(axes, NAMES.get(name, name), "")
         if not numeric:
             axes.set_xticks(values, [str(label) for label in labels], rotation=20, ha="right")
-        _style.scale(axes, metric, log, floor)
-        axes.set_ylabel(f"final {_style.LABELS.get(metric, metric)}")
-        _style.entitle(figure, [axes], title)
+        style.scale_axis(axes, metric, log, floor)
+        axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
+        style.title_and_legend(figure, [axes], title)
     return figure
 
 
@@ -109,14 +109,14 @@ def _maps(found: Summary, long: list[str], metric: str, title: str) -> Figure:
     last = last.isel(only).sortby([k for k in (x, y) if last[k].dtype.kind in "if"])
     values = last.transpose("algorithm", y, x, ...).values
     there = values[np.isfinite(values)]
-    log = metric in _style.LOGARITHMIC and there.size and there.min() > 0
+    log = metric in style.LOGARITHMIC and there.size and there.min() > 0
     norm: Any = LogNorm() if log else matplotlib.colors.Normalize()
     norm.autoscale(there if there.size else np.array([0.0, 1.0]))
-    with matplotlib.rc_context(_style.fonts()):
+    with matplotlib.rc_context(style.rc_params()):
         cells = [(place, number) for place in places for number in range(len(labels))]
-        across = _style.columns(len(labels), 2)
+        across = style.columns(len(labels), 2)
         rows = -(-len(cells) // across)
-        size = _style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * rows
+        size = style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * rows
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
         for axes, (place, number) in zip(grid.flat, cells, strict=False):
@@ -136,8 +136,8 @@ def _maps(found: Summary, long: list[str], metric: str, title: str) -> Figure:
         for axes in grid.flat[len(cells) :]:
             axes.set_axis_off()
         bar = figure.colorbar(image, ax=grid, pad=0.02)
-        bar.set_label(f"final {_style.LABELS.get(metric, metric)}")
-        _style.head(figure, title)
+        bar.set_label(f"final {style.LABELS.get(metric, metric)}")
+        style.figure_title(figure, title)
     return figure
 
 

@@ -12,11 +12,11 @@ from jaxota._core.batching import format_bytes
 from jaxota.cli.comparison import plus_minus
 from jaxota.errors import InputError
 from jaxota.stats import Interval
-from jaxota.study import driver
-from jaxota.study.job import StudyJob
-from jaxota.study.parsing import parse_bytes
+from jaxota.study import executor as driver
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import parse_bytes
 from jaxota.study.store import Store
-from jaxota.study.summaries import Summary, metric_of, power_ratio, summary
+from jaxota.study.summary import Summary, metric_of, power_ratio, summary
 
 ROWS = 40  # of a table; the CSV has all
 

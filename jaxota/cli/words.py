@@ -32,7 +32,14 @@ def parser(**answers: Callable[[argparse.Namespace], int]) -> argparse.ArgumentP
         "run", help="run an experiment: a table, a picture, a CSV, a NetCDF"
     )
     command.set_defaults(command=answers["run"])
-    command.add_argument("experiment", help="a name that `jaxota list` shows")
+    command.add_argument("experiment", help="a name that `jaxota list` shows, or FILE.py[:NAME]")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set an option of an experiment of your own file",
+    )
     _add_common(command, "figures", "folder to write to (figures)")
     command.add_argument(
         "--resume",

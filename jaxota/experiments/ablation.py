@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from jaxota import _style
+from jaxota import style
 from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
 from jaxota._core.state import State
 from jaxota.algorithms import Algorithm
@@ -18,11 +18,10 @@ from jaxota.experiments.wise import REGIME
 from jaxota.experiments.wise_report import geometric
 from jaxota.stages.compress import Centred, Clipped
 from jaxota.stages.fading import Link
-from jaxota.stages.innovations import Fixed, Innovations, Last
 from jaxota.stages.precode import Online
-from jaxota.stages.protocols import Server
-from jaxota.stages.server import Aggregate
-from jaxota.study.job import StudyJob
+from jaxota.stages.server import Aggregate, Server
+from jaxota.stages.wise import Fixed, Innovations, Last
+from jaxota.study.executor import StudyJob
 
 
 @part
@@ -135,8 +134,8 @@ class Ablation:
 
     def figure(self):
         """Of each ingredient a point for each regime, by SNR, and their geometric mean."""
-        with matplotlib.rc_context(_style.fonts()):
-            size = _style.width(2), 3.6 if _style.on_paper() else 2.6
+        with matplotlib.rc_context(style.rc_params()):
+            size = style.width(2), 3.6 if style.on_paper() else 2.6
             figure = Figure(figsize=size, dpi=300, layout="constrained")
             axes = figure.subplots()
             width = 0.8 / len(self.regimes.snr_db)
@@ -144,7 +143,7 @@ class Ablation:
                 for x, ratio in enumerate(self.ratios):
                     values = ratio.sel(snr_db=snr).values.ravel()
                     at = x + (place - (len(self.regimes.snr_db) - 1) / 2) * width
-                    colour = _style.COLOURS[place % len(_style.COLOURS)]
+                    colour = style.COLOURS[place % len(style.COLOURS)]
                     label = f"{snr:g} dB" if x == 0 else None
                     spots = np.full(values.size, at)
                     there = np.isfinite(values)
@@ -158,7 +157,7 @@ class Ablation:
             axes.set_yscale("log")
             axes.set_ylabel("gap / gap of WISE")
             _label(figure, axes, [str(name) for name in self.ratios.algorithm.values])
-            _style.head(
+            style.figure_title(
                 figure,
                 "WISE without each of its ingredients, or with a wrong σ²: regimes (dots), "
                 "geometric means, and where some diverge (triangles)",
@@ -183,8 +182,8 @@ class Ablation:
 
 def _label(figure: Figure, axes: Any, names: list[str]) -> None:
     """Names below the points, and what the colours are, where it covers none."""
-    if _style.on_paper():
+    if style.on_paper():
         axes.set_xticks(range(len(names)), names, rotation=90)
     else:
         axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
-    figure.legend(loc="outside lower center", ncols=3 if _style.on_paper() else 5)
+    figure.legend(loc="outside lower center", ncols=3 if style.on_paper() else 5)

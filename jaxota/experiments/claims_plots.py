@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter
 
-from jaxota import _style
+from jaxota import style
 from jaxota.experiments.claims import PRECODERS
 from jaxota.experiments.claims_lines import LEVEL, SIMULTANEOUS, Line
 
@@ -25,8 +25,8 @@ def draw(lines: list[Line]) -> Figure:
     units = [unit for unit in LABELS if any(line.part.unit == unit for line in lines)]
     groups = [[line for line in lines if line.part.unit == unit] for unit in units]
     heights = [len(group) / 2 + 1.1 for group in groups]
-    with matplotlib.rc_context(_style.fonts()):
-        size = _style.width(2), 0.7 + 0.26 * sum(heights)
+    with matplotlib.rc_context(style.rc_params()):
+        size = style.width(2), 0.7 + 0.26 * sum(heights)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         grid = figure.subplots(
             len(groups), 2, squeeze=False, height_ratios=heights, width_ratios=(1, 1.3)
@@ -38,7 +38,7 @@ def draw(lines: list[Line]) -> Figure:
         grid[0][1].set_title("median effect; it holds where shaded", fontsize=8)
         handles = grid[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4)
-        _style.head(
+        style.figure_title(
             figure,
             f"The paper's claims: intervals of {100 * LEVEL:.3g} % each (thick) and of "
             f"{100 * LEVEL:.3g} % for all lines together (thin); small dots are data draws",
@@ -50,14 +50,14 @@ def _rows(axes: Any, group: list[Line]) -> list[tuple[Line, float, str, str]]:
     """Of each line height, colour and marker; parts are named to the left, on paper in short."""
     parts = list(dict.fromkeys(line.part for line in group))
     axes.set_ylim(len(parts) - 0.5, -0.5)
-    words = [f"({p.name})" if _style.on_paper() else f"({p.name}) {p.words}" for p in parts]
+    words = [f"({p.name})" if style.on_paper() else f"({p.name}) {p.words}" for p in parts]
     axes.set_yticks(range(len(parts)), words)
     axes.tick_params(axis="y", length=0)
     found = []
     for line in group:
         number = PRECODERS.index(line.precoder)
         height = parts.index(line.part) + (-APART, APART)[number]
-        found.append((line, height, _style.COLOURS[number], _style.MARKERS[number]))
+        found.append((line, height, style.COLOURS[number], style.MARKERS[number]))
     return found
 
 

@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from jaxota import _style
+from jaxota import style
 from jaxota.cli.report import attributes
 from jaxota.experiments import regimes
 from jaxota.experiments.draws import median_interval
@@ -105,7 +105,7 @@ class Regimes:
             "lowest gap,\nequal budget",
             "COTAF / COBAAF,\nequal budget",
         )
-        with matplotlib.rc_context(_style.fonts()):
+        with matplotlib.rc_context(style.rc_params()):
             figure, grid = _grid(len(titles))
             for row, (label, swept, place) in zip(grid, self._maps(), strict=True):
                 for column, found in ((0, best[0]), (3, best[1])):
@@ -113,12 +113,12 @@ class Regimes:
                 for column, values in zip((1, 2, 4), ratios, strict=True):
                     image = _ratios(row[column], values[place])
                 row[0].set_yticks(range(len(swept)), [f"{x:g}" for x in swept])
-                for axes in row if _style.on_paper() else row[:1]:
+                for axes in row if style.on_paper() else row[:1]:
                     axes.set_ylabel(label)
             for axes, title in zip(grid[0], titles, strict=True):
                 axes.set_title(title, fontsize=7)
             snrs = self.gaps.snr_db.values
-            for axes in grid[:, -1] if _style.on_paper() else grid[-1]:
+            for axes in grid[:, -1] if style.on_paper() else grid[-1]:
                 axes.set_xticks(range(len(snrs))[::2], [f"{x:g}" for x in snrs[::2]])
                 axes.set_xlabel("SNR (dB)")
             bar = figure.colorbar(image, ax=grid, pad=0.01, extend="both", aspect=30)
@@ -173,10 +173,10 @@ class Regimes:
 
 def _grid(columns: int) -> tuple[Figure, Any]:
     """Panels [map, column], which on paper stand below each other."""
-    if _style.on_paper():
-        figure = Figure(figsize=(_style.width(1), 8.0), dpi=300, layout="constrained")
+    if style.on_paper():
+        figure = Figure(figsize=(style.width(1), 8.0), dpi=300, layout="constrained")
         return figure, figure.subplots(columns, 2, sharex=True, sharey="col").T
-    figure = Figure(figsize=(_style.width(2), 3.6), dpi=300, layout="constrained")
+    figure = Figure(figsize=(style.width(2), 3.6), dpi=300, layout="constrained")
     return figure, figure.subplots(2, columns, sharex=True, sharey="row")
 
 
@@ -185,7 +185,7 @@ def _word(sure: Any) -> str:
 
 
 def _colours() -> list[str]:
-    return [look.colour for look in _style.looks(PLAIN).values()]
+    return [look.colour for look in style.looks(PLAIN).values()]
 
 
 def _winners(axes: Any, first: np.ndarray, sure: np.ndarray) -> None:
@@ -221,5 +221,5 @@ def _explain(figure: Figure) -> None:
     handles = [Patch(facecolor=colour, label=name) for name, colour in pairs]
     handles.append(Patch(facecolor="white", edgecolor="black", hatch="//////", label="undecided"))
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=_style.columns(5, 2), handlelength=1.5
+        handles=handles, loc="outside lower center", ncols=style.columns(5, 2), handlelength=1.5
     )

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from jaxota import _style, stats
+from jaxota import stats, style
 from jaxota.experiments.reproduction_effects import Judged, Place
 from jaxota.figures import EXPERIMENTS
 
@@ -21,9 +21,9 @@ def draw(judged: dict[str, Judged], dataset: Any) -> Figure:
     """Above main effects [part, choice] of each family, below curves: ours, and where a figure
     appears or is nearest.
     """
-    paper = _style.on_paper()
-    with matplotlib.rc_context(_style.fonts()):
-        size = (_style.width(1), 9.4) if paper else (_style.width(2), 6.9)
+    paper = style.on_paper()
+    with matplotlib.rc_context(style.rc_params()):
+        size = (style.width(1), 9.4) if paper else (style.width(2), 6.9)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         ratios = (1, 1.1) if paper else (1, 1.15)
         halves: Any = figure.subfigures(2, 1, height_ratios=ratios)
@@ -82,11 +82,11 @@ def _figures(below: Any, judged: dict[str, Judged], dataset: Any, paper: bool) -
         _curves(pair[1], mine, dataset, name, place.point, _title(mine, place))
         for axes in pair if paper else pair[1:]:
             axes.set_xlabel("round", fontsize=7)
-        label = _style.LABELS[EXPERIMENTS[name].metric].split(" $")[0]
+        label = style.LABELS[EXPERIMENTS[name].metric].split(" $")[0]
         for axes in pair[:1] if paper else pair:
             axes.set_ylabel(label, fontsize=7)
     below.legend(
-        *_style.legend(grid.ravel()), loc="outside lower center", ncols=3 if paper else 6,
+        *style.legend_entries(grid.ravel()), loc="outside lower center", ncols=3 if paper else 6,
         handlelength=2.6,
     )  # fmt: skip
 
@@ -114,15 +114,15 @@ def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, t
     last, setting = 1 + family.evaluation(point), family.setting(point)
     rounds = family.every * (1 + np.arange(last))
     found = dataset.score.sel(figure=figure).isel(setting=setting, evaluation=slice(last))
-    names, log = list(EXPERIMENTS[figure].algorithms), metric in _style.LOGARITHMIC
+    names, log = list(EXPERIMENTS[figure].algorithms), metric in style.LOGARITHMIC
     bands = {}
     for name in names:
         values = found.sel(algorithm=family.label(name, point)).transpose("draw", "evaluation")
         bands[name] = _band(values.values[: family.draws], log)
-    floor = _style.floor_of(list(bands.values())) if log else 0.0
-    for name, look in _style.looks(names).items():
+    floor = style.log_floor(list(bands.values())) if log else 0.0
+    for name, look in style.looks(names).items():
         if bands[name].used:
-            _style.curve(axes, look, SHORT.get(name, name), rounds, bands[name], floor)
+            style.curve(axes, look, SHORT.get(name, name), rounds, bands[name], floor)
     if log:
         axes.set_yscale("log")
     elif axes.get_ylim()[1] > 1:

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from jaxota import _style, stats
+from jaxota import stats, style
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +27,10 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
 
     Markers are hollow, and the shares pale, where the theorem's conditions are not met.
     """
-    with matplotlib.rc_context(_style.fonts()):
-        across = _style.columns(len(panels), 2)
+    with matplotlib.rc_context(style.rc_params()):
+        across = style.columns(len(panels), 2)
         groups = -(-len(panels) // across)
-        size = _style.width(2), 1 + 3.0 * groups
+        size = style.width(2), 1 + 3.0 * groups
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         heights = {"height_ratios": (3, 2) * groups}
         grid = figure.subplots(2 * groups, across, squeeze=False, sharey="row", gridspec_kw=heights)
@@ -40,8 +40,8 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
             axes.tick_params(labelbottom=False)
             _bound_panel(axes, panel)
             _shares(shares, panel)
-            _style.finish(axes, "", name)
-            _style.finish(shares, "rounds $R$", "")
+            style.label_axes(axes, "", name)
+            style.label_axes(shares, "rounds $R$", "")
         for spare in (*top[len(panels) :], *bottom[len(panels) :]):
             spare.set_axis_off()
         for upper, lower in zip(top[::across], bottom[::across], strict=True):
@@ -53,9 +53,9 @@ def bounds(panels: dict[str, BoundPanel], title: str = "") -> Figure:
             curves[0] + terms[0],
             curves[1] + terms[1],
             loc="outside lower center",
-            ncols=_style.columns(4, 2),
+            ncols=style.columns(4, 2),
         )
-        _style.head(figure, title)
+        style.figure_title(figure, title)
     return figure
 
 
@@ -65,15 +65,15 @@ def _bound_panel(axes, panel: BoundPanel) -> None:
     axes.set_yscale("log")
     for other in range(len(panel.bound)):
         if other != draw:
-            axes.plot(rounds, panel.gap.mean[other], color=_style.COLOURS[0], lw=0.5, alpha=0.5)
+            axes.plot(rounds, panel.gap.mean[other], color=style.COLOURS[0], lw=0.5, alpha=0.5)
     pairs = ("simulation", panel.gap.mean[draw]), ("bound", panel.bound[draw])
     for number, (label, values) in enumerate(pairs):
-        look = {"color": _style.COLOURS[number], "marker": _style.MARKERS[number]}
-        axes.plot(rounds, values, label=label, linestyle=_style.DASHES[number], **look)
+        look = {"color": style.COLOURS[number], "marker": style.MARKERS[number]}
+        axes.plot(rounds, values, label=label, linestyle=style.DASHES[number], **look)
         axes.plot(rounds[~met], values[~met], linestyle="", markerfacecolor="w", **look)
     means, low, high = (getattr(panel.gap, k)[draw] for k in ("mean", "low", "high"))
     low = np.maximum(low, means / 10)  # a band that reaches zero
-    axes.fill_between(rounds, low, high, color=_style.COLOURS[0], alpha=0.2, linewidth=0)
+    axes.fill_between(rounds, low, high, color=style.COLOURS[0], alpha=0.2, linewidth=0)
     hollow = {"color": "0.3", "markerfacecolor": "w", "marker": "o", "linestyle": ""}
     axes.plot([], [], label="conditions not met", **hollow)
     cross = {"color": "k", "marker": "x", "linestyle": "", "markersize": 6, "zorder": 3}
@@ -86,7 +86,7 @@ def _shares(axes, panel: BoundPanel) -> None:
     total, bottom = sum(panel.terms.values()), np.zeros(len(panel.rounds))
     width = 0.3 * panel.rounds  # the same on a logarithmic axis
     met = panel.applies[panel.draw]
-    colours = (*_style.COLOURS[2:4], *_style.COLOURS[5:7], "#999999")
+    colours = (*style.COLOURS[2:4], *style.COLOURS[5:7], "#999999")
     for (label, values), colour in zip(panel.terms.items(), colours, strict=True):
         bars = axes.bar(panel.rounds, values / total, width, bottom, color=colour)
         axes.fill_between([], [], color=colour, label=label)  # for the legend, in full colour
@@ -117,33 +117,33 @@ class RateCurve:
 
 def rates(panels: dict[str, dict[str, RateCurve]], title: str = "") -> Figure:
     """For each panel, one swept quantity, floors on log axes with the theorem's slopes, dotted."""
-    with matplotlib.rc_context(_style.fonts()):
-        figure, row = _style.panels(len(panels), 2.9)
-        looks = _style.looks(name for panel in panels.values() for name in panel)
-        floor = _style.floor_of([c.floor for panel in panels.values() for c in panel.values()])
+    with matplotlib.rc_context(style.rc_params()):
+        figure, row = style.subplots(len(panels), 2.9)
+        looks = style.looks(name for panel in panels.values() for name in panel)
+        floor = style.log_floor([c.floor for panel in panels.values() for c in panel.values()])
         for axes, (label, panel) in zip(row, panels.items(), strict=True):
             lines = []
             for name, curve in panel.items():
-                _style.curve(axes, looks[name], name, curve.values, curve.floor, floor, every=1)
+                style.curve(axes, looks[name], name, curve.values, curve.floor, floor, every=1)
                 ratio = curve.values / curve.values[0]
                 guide = curve.floor.mean[0] * ratio**curve.promised
                 axes.plot(curve.values, guide, "-", color=looks[name].colour, lw=0.5, alpha=0.8)
                 slope = f"{curve.slope:.2f}" if curve.fitted else "none"
                 lines.append(f"{name}: {slope} (theorem {curve.promised:.2f})")
-            _style.finish(axes, label, "slopes\n" + "\n".join(lines))
+            style.label_axes(axes, label, "slopes\n" + "\n".join(lines))
             axes.title.set_fontsize(6.5)
             axes.set_xscale("log")
             _plain_ticks(axes, next(iter(panel.values())).values)
         row[-1].plot([], [], "-", color="0.4", lw=0.5, label="slope of the theorem")
         row[0].set_yscale("log")
         row[0].set_ylim(bottom=floor)
-        for axes in row[:: _style.columns(len(row), 1)]:
+        for axes in row[:: style.columns(len(row), 1)]:
             axes.set_ylabel("gap that the channel adds")
-        across = _style.columns(5, 2)
+        across = style.columns(5, 2)
         figure.legend(
-            *_style.legend(row), loc="outside lower center", ncols=across, handlelength=3.2
+            *style.legend_entries(row), loc="outside lower center", ncols=across, handlelength=3.2
         )
-        _style.head(figure, title)
+        style.figure_title(figure, title)
     return figure
 
 

@@ -7,14 +7,14 @@ import jax
 import matplotlib
 import numpy as np
 
-from jaxota import _style, stats
+from jaxota import stats, style
 from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
 from jaxota.cli.report import attributes
 from jaxota.stages.channel import Channel
 from jaxota.stages.precode import Online
-from jaxota.study.grids import grid
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import grid
 from jaxota.study.study import Study
 from jaxota.tasks.images.known import Images
 from jaxota.tasks.partitions import iid, label_skew
@@ -145,18 +145,18 @@ class OnImages:
     def figure(self):
         """Accuracy over the rounds at one step size, a panel for each place, with 95 % bands."""
         rounds, algorithms = self.accuracy["round"].values, self.accuracy.algorithm.values
-        looks = _style.looks(map(str, algorithms))
-        with matplotlib.rc_context(_style.fonts()):
-            figure, row = _style.panels(len(self.places()), 2.5)
+        looks = style.looks(map(str, algorithms))
+        with matplotlib.rc_context(style.rc_params()):
+            figure, row = style.subplots(len(self.places()), 2.5)
             for axes, place in zip(row, self.places(), strict=True):
                 for algorithm in algorithms:
                     values = self._of(algorithm, STEP_SIZE, **place)
                     band = stats.interval(values.reshape(-1, len(rounds)))
-                    _style.curve(axes, looks[str(algorithm)], str(algorithm), rounds, band, 0.0)
-                _style.finish(axes, "round", f"{place['partition']}, {place['snr_db']:g} dB")
+                    style.curve(axes, looks[str(algorithm)], str(algorithm), rounds, band, 0.0)
+                style.label_axes(axes, "round", f"{place['partition']}, {place['snr_db']:g} dB")
                 axes.set_ylabel("test accuracy" if axes is row[0] else "")
             title = f"{self.title}, η = {STEP_SIZE:g}, {DEALS} deals × {self.trials} trials"
-            _style.entitle(figure, row, title)
+            style.title_and_legend(figure, row, title)
         return figure
 
     def rows(self):

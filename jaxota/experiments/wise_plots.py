@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from jaxota import _style
+from jaxota import style
 from jaxota.experiments.wise import REGIME, Map
 
 HIGH, LOW = 1.35, 1.7  # inches: a row of maps, and a row of courses
@@ -19,14 +19,14 @@ def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
     """A row of maps for each of the `ratios` [shape, spread, snr_db, draw, round], and below, over
     the rounds, the median by SNR and the range of nine tenths of the regimes.
     """
-    with matplotlib.rc_context(_style.fonts()):
-        across = _style.columns(len(regimes.shapes), 2)
+    with matplotlib.rc_context(style.rc_params()):
+        across = style.columns(len(regimes.shapes), 2)
         numbers = list(range(len(regimes.shapes)))
         blocks = [numbers[n : n + across] for n in range(0, len(numbers), across)]
         places = [(block, name) for block in blocks for name in ratios]
-        wide = _style.columns(len(ratios), 2)
+        wide = style.columns(len(ratios), 2)
         heights = HIGH * len(places), LOW * (len(ratios) // wide)
-        size = _style.width(2), 0.4 + sum(heights)
+        size = style.width(2), 0.4 + sum(heights)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         parts: Any = figure.subfigures(2, 1, height_ratios=heights)
         grid = parts[0].subplots(len(places), across, sharex=True, sharey=True, squeeze=False)
@@ -50,9 +50,9 @@ def maps(ratios: dict[str, Any], regimes: Map, title: str) -> Figure:
         for row in courses:
             row[0].set_ylabel("WISE / best")
         told = courses[0, 0].get_legend_handles_labels()
-        columns = 3 if _style.on_paper() else 7
+        columns = 3 if style.on_paper() else 7
         parts[1].legend(*told, loc="outside lower center", ncols=columns, fontsize=6)
-        _style.head(figure, title)
+        style.figure_title(figure, title)
     return figure
 
 
@@ -82,9 +82,9 @@ def _course(axes: Axes, name: str, ratios: Any) -> None:
     axes.fill_between(rounds, low, high, color="0.85", lw=0, label="90 % of regimes")
     for number, snr in enumerate(course.snr_db.values):
         middle = course.sel(snr_db=snr).median(["shape", "spread"]).values
-        colour, dash = (look[number % len(look)] for look in (_style.COLOURS, _style.DASHES))
+        colour, dash = (look[number % len(look)] for look in (style.COLOURS, style.DASHES))
         axes.plot(rounds, middle, color=colour, ls=dash, lw=1.0, label=f"{snr:g} dB")
     axes.axhline(1.0, color="black", lw=0.6)
     axes.set_yscale("log")
     axes.set_ylim(bottom=max(float(low.min()), 1e-3))
-    _style.finish(axes, "round", f"against {name}")
+    style.label_axes(axes, "round", f"against {name}")

@@ -4,6 +4,7 @@ from .images.datasets import digits as digits
 from .images.datasets import emnist as emnist
 from .images.datasets import fashion_mnist as fashion_mnist
 from .images.datasets import mnist as mnist
+from .images.known import Images as Images
 from .labelled import classification as classification
 from .least_squares import regression as regression
 from .least_squares import synthetic_regression as synthetic_regression

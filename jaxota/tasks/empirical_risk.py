@@ -89,11 +89,11 @@ class Empirical:
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
         """The mean gradient of the `samples` of one user."""
-        return self.layout.flat(self.layout.gradient(self.layout.lay(model), user, samples))
+        return self.layout.ravel(self.layout.gradient(self.layout.unravel(model), user, samples))
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
         """∇f_i over all samples of one user."""
-        return self.layout.flat(self.layout.full_gradient(self.layout.lay(model), user))
+        return self.layout.ravel(self.layout.full_gradient(self.layout.unravel(model), user))
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         """F over the users' own samples as "loss", and what `evaluate` gives."""
@@ -139,24 +139,24 @@ class Parameters(NamedTuple):
 
     task: Empirical
 
-    def lay(self, model: Vector) -> Any:
+    def unravel(self, model: Vector) -> Any:
         return self._turn(_functions.layout(self.task.start)[1](model))
 
-    def flat(self, held: Any) -> Vector:
-        return _functions.ravel(self._turn(held))
+    def ravel(self, params: Any) -> Vector:
+        return _functions.ravel(self._turn(params))
 
-    def gradient(self, held: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+    def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
         chosen = user * self.task._size[1] + samples
         batch = jax.tree.map(lambda x: _take(x, chosen), self.task._rows)
-        return jax.grad(lambda p: self.task.losses(self._turn(p), batch).mean())(held)
+        return jax.grad(lambda p: self.task.losses(self._turn(p), batch).mean())(params)
 
-    def full_gradient(self, held: Any, user: Any) -> Any:
+    def full_gradient(self, params: Any, user: Any) -> Any:
         task = self.task
         share = 1.0 / task.counts[user].astype("float32")
         weights = jnp.where(jnp.arange(task._size[1]) < task.counts[user], share, 0.0)
 
         def gradient(rows: Any, weights: Float[Array, "sample"]) -> Any:
-            return jax.grad(lambda p: (weights * task.losses(self._turn(p), rows)).sum())(held)
+            return jax.grad(lambda p: (weights * task.losses(self._turn(p), rows)).sum())(params)
 
         size = max(1, task._block // task.users)  # all users take theirs at once
         own = jax.tree.map(lambda x: x[user], (task.numbers, task.wholes))

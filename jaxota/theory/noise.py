@@ -6,11 +6,60 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxota._core import arguments as _arguments
 from jaxota._core.part import Scalar
-from jaxota._core.state import Moments
+from jaxota._core.state import Moments, Plan
 from jaxota.algorithms import Algorithm
+from jaxota.errors import InputError
 from jaxota.stages.channel import Block, Channel, noise_over
+from jaxota.tasks.problem import Task
 from jaxota.theory.proposition import noise_after
+
+
+def effective_noise(
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: int,
+    plan: Plan | None = None,
+) -> tuple[Scalar, Scalar]:
+    """Compute σ_θ and σ_c, the channel noise that the theorems count, without any run.
+
+    σ = max_r sw2/(1 + ν/s²) of the model block and of the control block (0 where the algorithm has
+    none), for S users: `channel.participants`, or all of them. Gains must be known before the run;
+    for gains that depend on it, as those of `jo.Online` do, and for fading that silences users,
+    `theory.measure` takes both from runs.
+
+    Args:
+        algorithm, channel, task: one setting; under `jax.vmap` over numbers of it, many.
+        rounds: R.
+        plan: what `jo.calibrate` measured, for an algorithm that needs a plan.
+    """
+    arguments, _ = _arguments.experiment(
+        jax.random.key(0), algorithm, channel, task, rounds, trials=1, plan=plan
+    )
+    algorithm, channel, plan = (arguments[name] for name in ("algorithm", "channel", "plan"))
+    _arguments.refuse_swept(algorithm=algorithm, channel=channel, plan=plan)
+    if algorithm.needs and plan is None:
+        raise InputError("plan must be given for this algorithm: jo.calibrate measures one")
+    chosen = channel.participants
+    heard = jnp.float32(chosen if chosen is not None else task.users)
+    # NaN shows in 1/α if a precoder reads the energies of a run.
+    energies = jnp.full((1, rounds, task.users), jnp.nan)
+    inside = jnp.ones((1, 1), bool)
+    moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
+    sigmas = [jnp.float32(0.0)] * 2
+    for block in range(1 + bool(algorithm.local.controlled)):
+        run = moments[block], energies, heard, inside
+        sigma, bound = largest(algorithm, channel, task.dim, block, *run)
+        sigmas[block] = jnp.where(jnp.isnan(bound), jnp.nan, sigma)
+        if not isinstance(bound, jax.core.Tracer) and jnp.isnan(bound):
+            raise InputError(
+                "algorithm.precode must choose its gains before the run here, as jo.Offline() and "
+                "jo.Bounded(M) do; theory.measure takes those of a run"
+            )
+    return sigmas[0], sigmas[1]
+
 
 _NOTHING: Any = None  # what no precoder reads
 

@@ -128,12 +128,17 @@ def step_size(
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
     stands in the logarithm, so that G² limits the step where there is little noise.
     """
+    check_theorem(theorem)
+    return theorem(constants, rounds).step_size
+
+
+def check_theorem(theorem: Any) -> None:
+    """Refuse what is none of the three theorems."""
     own = inspect.unwrap(theorem) if callable(theorem) else theorem  # as by jax.jit
     if not any(own is known for known in (theorem_1, theorem_2, theorem_3)):
         raise InputError(
             f"theorem must be theorem_1, theorem_2 or theorem_3, got {_validate.shown(theorem)}"
         )
-    return theorem(constants, rounds).step_size
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:

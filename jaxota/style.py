@@ -104,7 +104,7 @@ def on_paper() -> bool:
     return _paper.get()
 
 
-def fonts() -> dict[Any, Any]:
+def rc_params() -> dict[Any, Any]:
     """What matplotlib is told of a picture."""
     return STYLE | PAPER if on_paper() else STYLE
 
@@ -119,7 +119,7 @@ def columns(count: int, most: int) -> int:
     return min(count, most) if on_paper() else count
 
 
-def panels(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+def subplots(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
     """A figure of panels on one vertical scale: side by side, on paper below each other."""
     across = columns(count, 1)
     rows = count // across
@@ -129,7 +129,7 @@ def panels(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]
     return figure, list(grid.ravel())
 
 
-def finish(axes: Axes, label: str, name: str) -> None:
+def label_axes(axes: Axes, label: str, name: str) -> None:
     axes.set_xlabel(label)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     if name:
@@ -173,7 +173,7 @@ def curve(
         )
 
 
-def floor_of(bands: list[Interval]) -> float:
+def log_floor(bands: list[Interval]) -> float:
     """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
     means = np.concatenate([band.mean for band in bands])
     lows = np.concatenate([band.low for band in bands])
@@ -185,7 +185,7 @@ def floor_of(bands: list[Interval]) -> float:
     return float(min(least, means.min()) / 1.5)
 
 
-def scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
+def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:
     axes.set_ylabel(LABELS.get(metric, metric))
     if log:
         axes.set_yscale("log")
@@ -196,21 +196,21 @@ def scale(axes: Axes, metric: str, log: bool, floor: float) -> None:
                 axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
 
 
-def entitle(figure: Figure, row: Sequence[Axes], title: str) -> None:
+def title_and_legend(figure: Figure, row: Sequence[Axes], title: str) -> None:
     """The title above, the legend below all panels, where it covers no curve."""
     across = 2 if len(row) == 1 else columns(4, 2)
-    figure.legend(*legend(row), loc="outside lower center", ncols=across, handlelength=3.2)
-    head(figure, title, 7 if len(row) == 1 else 8)
+    figure.legend(*legend_entries(row), loc="outside lower center", ncols=across, handlelength=3.2)
+    figure_title(figure, title, 7 if len(row) == 1 else 8)
 
 
-def head(figure: Figure, title: str, size: int = 8) -> None:
+def figure_title(figure: Figure, title: str, size: int = 8) -> None:
     """The title above, in lines that a column has room for."""
     if on_paper():
         title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
     figure.suptitle(title, fontsize=size)
 
 
-def legend(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
+def legend_entries(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
     """Handles and labels of all panels, each label once."""
     found: dict[str, Any] = {}
     for axes in row:
