@@ -4,7 +4,7 @@ import dataclasses
 
 import optax
 
-from jaxota._core.part import Numbers, part
+from jaxota._core.part import Numbers, part, suggest_keywords
 from jaxota._core.state import Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
 from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
@@ -50,6 +50,7 @@ class Algorithm:
         return plan.moments(self.local.controlled) if self.needs and plan is not None else ()
 
 
+@suggest_keywords
 def fedavg(
     step_size: Numbers,
     steps: int,
@@ -66,6 +67,7 @@ def fedavg(
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
+@suggest_keywords
 def scaffold(
     step_size: Numbers,
     steps: int,
@@ -86,6 +88,7 @@ def scaffold(
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
+@suggest_keywords
 def noisy_fedavg(
     step_size: Numbers,
     steps: int,
@@ -104,6 +107,7 @@ def noisy_fedavg(
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def cotaf(
     step_size: Numbers,
     steps: int,
@@ -122,6 +126,7 @@ def cotaf(
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def baaf(
     step_size: Numbers,
     steps: int,
@@ -140,6 +145,7 @@ def baaf(
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def cobaaf(
     step_size: Numbers,
     steps: int,
@@ -162,6 +168,7 @@ def cobaaf(
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def wise(step_size: Numbers, steps: int, batch: int | None = None) -> Algorithm:
     """WISE, an aggregator without plan or tuning: COTAF's channel uses, three scalars per user.
 

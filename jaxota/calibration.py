@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments as entry
 from jaxota._core import inputs, prng, stage_checks
+from jaxota._core.arguments import Options, calibration, calibration_options, refuse_swept
 from jaxota._core.devices import compiled, everywhere, gathered, together
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Info, Plan, State
@@ -45,13 +45,13 @@ def calibrate(
         initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
     with inputs.traced_checks() as checks:
-        arguments, options = entry.calibration(key, algorithm, task, rounds, trials, initial)
-    entry.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
+        arguments, options = calibration(key, algorithm, task, rounds, trials, initial)
+    refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
     return inputs.nan_unless(checks, _program(options, **arguments))
 
 
 @functools.partial(compiled, static=("options",))
-def _program(options: entry.Options, **arguments: Any) -> Plan:
+def _program(options: Options, **arguments: Any) -> Plan:
     def on_device(arguments: dict[str, Any]) -> Plan:
         return measure(options, **arguments)
 
@@ -63,7 +63,7 @@ _CACHE_SIZE = 32
 
 
 def cached_plan(
-    options: entry.Options,
+    options: Options,
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
@@ -79,7 +79,7 @@ def cached_plan(
     if plan is not None or not algorithm.needs or traced:
         return plan
     rule = noise_free(algorithm)
-    options = entry.calibration_options(options, rule, task)
+    options = calibration_options(options, rule, task)
     arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
     leaves, structure = jax.tree.flatten(arguments)
     digest = hashlib.blake2b()
@@ -97,7 +97,7 @@ def cached_plan(
 
 
 def measure(
-    options: entry.Options,
+    options: Options,
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
@@ -109,7 +109,7 @@ def measure(
 
 
 def observe(
-    options: entry.Options,
+    options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
     algorithm: Algorithm,

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments as entry
 from jaxota._core import inputs, stage_checks
+from jaxota._core.arguments import Options, experiment, refuse_swept
 from jaxota._core.devices import compiled, in_chunks, on_devices
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Info, Plan, State
@@ -62,19 +62,19 @@ def simulate(
     more participants than users) make all results NaN. Everything is computed in float32, also
     where `jax_enable_x64` is set: the numbers are the same, but for what optax rounds otherwise.
     """
-    experiment = key, algorithm, channel, task, rounds, trials
+    setup = key, algorithm, channel, task, rounds, trials
     with inputs.traced_checks() as checks:
-        arguments, options = entry.experiment(
-            *experiment, plan, initial, every, calibration_trials, user_power
+        arguments, options = experiment(
+            *setup, plan, initial, every, calibration_trials, user_power
         )
-    entry.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
+    refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
     planned = {name: arguments[name] for name in ("key", "algorithm", "task", "plan")}
     arguments["plan"] = cached_plan(options, **planned)
     return inputs.nan_unless(checks, _program(options, **arguments))
 
 
 @functools.partial(compiled, static=("options",))
-def _program(options: entry.Options, trials: Int[Array, "trial"], **arguments: Any) -> History:
+def _program(options: Options, trials: Int[Array, "trial"], **arguments: Any) -> History:
     names, values = zip(*arguments.items(), strict=True)
 
     def on_device(values: list[Any], trials: Int[Array, "trial"]) -> History:
@@ -84,7 +84,7 @@ def _program(options: entry.Options, trials: Int[Array, "trial"], **arguments: A
 
 
 def run(
-    options: entry.Options,
+    options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
     algorithm: Algorithm,
@@ -100,7 +100,7 @@ def run(
 
 
 def run_all(
-    options: entry.Options,
+    options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
     algorithms: Sequence[Algorithm],

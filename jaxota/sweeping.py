@@ -6,8 +6,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int
 
-from jaxota._core import arguments as entry
 from jaxota._core import inputs
+from jaxota._core.arguments import Options, Workload, experiment, refuse_large
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
 from jaxota._core.part import Numbers, Seed, suggest_keywords
@@ -55,14 +55,14 @@ def sweep(
     The other arguments are those of `simulate`; with `over` there are no plan, initial models or
     power of users. Inside your own `jax.jit` one invalid setting makes all results NaN.
     """
-    experiment = key, algorithm, channel, task, rounds, trials
+    setup = key, algorithm, channel, task, rounds, trials
     if not isinstance(over, Grid):
         raise InputError(f"over must be a jo.grid(...), got {inputs.shown(over)}")
     if over.axes:
-        return _product(over, *experiment, plan, initial, every, calibration_trials, user_power)
+        return _product(over, *setup, plan, initial, every, calibration_trials, user_power)
     with inputs.traced_checks() as checks:
-        arguments, options = entry.experiment(
-            *experiment, plan, initial, every, calibration_trials, user_power
+        arguments, options = experiment(
+            *setup, plan, initial, every, calibration_trials, user_power
         )
     parts = {name: arguments.pop(name) for name in _PARTS}
     extra = {name: inputs.extra_axes(parts[name], name) for name in _PARTS}
@@ -75,8 +75,8 @@ def sweep(
     values, structure = jax.tree.flatten(parts)
     settings = {p: v for (p, axis), v in zip(axes.items(), values, strict=True) if axis == 0}
     count = _length(settings)
-    workload = entry.Workload(rounds, trials, calibration_trials, user_power, count)
-    entry.refuse_large(parts["algorithm"], parts["task"], workload)
+    workload = Workload(rounds, trials, calibration_trials, user_power, count)
+    refuse_large(parts["algorithm"], parts["task"], workload)
     devices = options.over if inputs.is_traced(parts, arguments) else spread(trials, count)
     chunk = trials_at_once((parts["algorithm"],), parts["task"], count * devices.trials, rounds)
     options = options._replace(chunk=chunk, over=devices)
@@ -87,7 +87,7 @@ def sweep(
 
 @functools.partial(compiled, static=("options", "structure", "axes"))
 def _program(
-    options: entry.Options,
+    options: Options,
     structure: jax.tree_util.PyTreeDef,
     axes: tuple[int | None, ...],
     values: list[Array],

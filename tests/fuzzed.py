@@ -58,7 +58,9 @@ some = Kind([x for x in count.junk if x is not None], count.made)  # where None 
 flag = Kind([None, *WORDS, *ODD, *COMPLEX, 2, -1, 0.5, np.nan, np.ones(2), [True]])
 part = Kind(FEW_PARTS)
 words = Kind([None, 3, 0.5, *ODD, *COMPLEX, b"x", ["a"], {}], st.integers() | st.floats())
-key = Kind([None, 0, 1.5, *WORDS, *ODD[:-8], *COMPLEX, np.ones(2), jax.random.split(KEY), "0"])
+key = Kind(
+    [None, -1, 2**32, 1.5, *WORDS, *ODD[:-8], *COMPLEX, np.ones(2), jax.random.split(KEY), "0"]
+)
 array = Kind([*NOT_NUMBERS[1:], *SHAPES, np.full((2, 3), np.nan), *NAN], st.text() | st.floats())
 path = Kind([None, 3, *ODD, *COMPLEX, b"x", "a\0b", ".", "nowhere/at/all", ["a"]])
 

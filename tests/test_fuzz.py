@@ -19,9 +19,7 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
-from jaxota._core import arguments as _arguments
 from jaxota._core import batching, inputs
-from jaxota._core import inputs as _validate
 from jaxota.study import executor as job
 from jaxota.theory import comparison, measuring
 
@@ -164,10 +162,10 @@ def test_every_public_function_is_here():
 @pytest.mark.parametrize(
     ("module", "check", "name", "argument"),
     [
-        (_validate, "refuse_outside", "jo.Channel", "power"),
-        (_validate, "refuse_fractions", "jo.Channel", "participants"),
+        (inputs, "refuse_outside", "jo.Channel", "power"),
+        (inputs, "refuse_fractions", "jo.Channel", "participants"),
         (batching, "refuse_memory", "jo.simulate", "rounds"),
-        (_arguments, "refuse_swept", "jo.cotaf", "step_size"),
+        (simulation, "refuse_swept", "jo.cotaf", "step_size"),
         (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],
 )
