@@ -12,8 +12,8 @@ from jaxota._core import inputs
 from jaxota._core import prng as _random
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota.errors import InputError
-from jaxota.tasks import _blocks, _functions
-from jaxota.tasks._columns import Columns, of_any, of_users
+from jaxota.tasks import model_functions
+from jaxota.tasks.sample_tables import Columns, of_any, of_users
 
 
 @part
@@ -47,7 +47,7 @@ class Empirical:
 
     @property
     def dim(self) -> int:
-        return _functions.layout(self.start)[0]
+        return model_functions.layout(self.start)[0]
 
     @property
     def data(self) -> Any:
@@ -63,9 +63,9 @@ class Empirical:
         return self
 
     def floats_per_trial(self, batch: int) -> int:
-        each = _functions.activations(self.start, self.loss, self.columns)
-        evaluated = max(self.users, min(self.users * self._size[1], _blocks.at_once(each)))
-        tested = _functions.evaluation(self.start, self.evaluate, self.test_columns)
+        each = model_functions.activations(self.start, self.loss, self.columns)
+        evaluated = max(self.users, min(self.users * self._size[1], model_functions.at_once(each)))
+        tested = model_functions.evaluation(self.start, self.evaluate, self.test_columns)
         in_steps = self.users * batch * (self.columns.width + 2 * each)
         return in_steps + 2 * evaluated * each + tested
 
@@ -78,9 +78,9 @@ class Empirical:
     def init(self, key: PRNGKeyArray) -> Vector:
         """The initial parameters, plus N(0, init_scale²) where there is such a scale."""
         if self.init_scale is None:
-            return _functions.ravel(self.start(key))
+            return model_functions.ravel(self.start(key))
         k_own, k_more = jax.random.split(key)
-        own = _functions.ravel(self.start(k_own))
+        own = model_functions.ravel(self.start(k_own))
         return own + self.init_scale * _random.normal(k_more, own.shape)
 
     @property
@@ -104,8 +104,8 @@ class Empirical:
         def losses(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
             return (weights * self.losses(parameters, rows)).sum()
 
-        parameters = _functions.layout(self.start)[1](model)
-        loss = _blocks.total(losses, self._block, self._rows, weights)
+        parameters = model_functions.layout(self.start)[1](model)
+        loss = model_functions.total(losses, self._block, self._rows, weights)
         test = (self.test_data,) if self.test_columns else ()
         others = self.evaluate(parameters, *test)
         # The largest of logits that are NaN is the first: a diverged model has no accuracy.
@@ -127,7 +127,9 @@ class Empirical:
     @property
     def _block(self) -> int:
         """Samples that are evaluated at once."""
-        return _blocks.at_once(_functions.activations(self.start, self.loss, self.columns))
+        return model_functions.at_once(
+            model_functions.activations(self.start, self.loss, self.columns)
+        )
 
     def losses(self, parameters: Any, rows: Any) -> Float[Array, "sample"]:
         """The loss of each of these rows of both tables."""
@@ -140,10 +142,10 @@ class Parameters(NamedTuple):
     task: Empirical
 
     def lay(self, model: Vector) -> Any:
-        return self._turn(_functions.layout(self.task.start)[1](model))
+        return self._turn(model_functions.layout(self.task.start)[1](model))
 
     def flat(self, held: Any) -> Vector:
-        return _functions.ravel(self._turn(held))
+        return model_functions.ravel(self._turn(held))
 
     def gradient(self, held: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
         chosen = user * self.task._size[1] + samples
@@ -160,12 +162,12 @@ class Parameters(NamedTuple):
 
         size = max(1, task._block // task.users)  # all users take theirs at once
         own = jax.tree.map(lambda x: x[user], (task.numbers, task.wholes))
-        return _blocks.total(gradient, size, own, weights)
+        return model_functions.total(gradient, size, own, weights)
 
     def _turn(self, parameters: Any) -> Any:
         """There, and back again."""
         leaves, structure = jax.tree.flatten(parameters)
-        turned = _functions.turned(self.task.start)
+        turned = model_functions.turned(self.task.start)
         pairs = zip(leaves, turned, strict=True)
         return jax.tree.unflatten(structure, [x.T if turn else x for x, turn in pairs])
 
@@ -203,13 +205,13 @@ def empirical(
             raise InputError("test_data must come with evaluate, which is called with them")
         evaluate = no_scores
     for name, function in (("init", init), ("loss", loss), ("evaluate", evaluate)):
-        _functions.check(name, function)
+        model_functions.check(name, function)
     init, loss, evaluate = map(canonical, (init, loss, evaluate))
-    _functions.check_init(init)
+    model_functions.check_init(init)
     columns, numbers, wholes, counts = of_users(data)
-    _functions.check_loss(init, loss, columns)
+    model_functions.check_loss(init, loss, columns)
     test = (None, None, None) if test_data is None else of_any("test_data", test_data)
-    _functions.check_evaluate(init, evaluate, test[0])
+    model_functions.check_evaluate(init, evaluate, test[0])
     task = Empirical(
         counts=counts,
         start=init,

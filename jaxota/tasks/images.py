@@ -1,8 +1,9 @@
-"""Classification of known images, dealt out to users by a partition."""
+"""The sets of images by their names, and a task on any of them: what an experiment names."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import flax.linen as nn
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -10,12 +11,83 @@ from jaxota._core import batching
 from jaxota._core import inputs as _validate
 from jaxota._core.part import Numbers, Path
 from jaxota.errors import InputError
-from jaxota.tasks import partitions
-from jaxota.tasks.empirical_risk import Empirical
-from jaxota.tasks.images import storage
-from jaxota.tasks.labelled import classification
-from jaxota.tasks.models import SoftmaxRegression
+from jaxota.tasks import image_files, partitions
 from jaxota.tasks.partitions import Partition, iid
+
+if TYPE_CHECKING:
+    import flax.linen as nn
+
+    from jaxota.tasks.empirical_risk import Empirical
+
+
+class Dataset(NamedTuple):
+    """A set of images, that of the function of its name in `datasets`."""
+
+    title: str
+    classes: int = 10
+    files: bool = True  # whether it is read from files, which a folder may hold
+
+
+DATASETS = {
+    "mnist": Dataset("MNIST"),
+    "fashion_mnist": Dataset("Fashion-MNIST"),
+    "emnist": Dataset("EMNIST", classes=47),
+    "cifar10": Dataset("CIFAR-10"),
+    "digits": Dataset("8×8 digits", files=False),
+}
+
+
+def at_hand() -> tuple[str, str]:
+    """The name of MNIST, or, where it is not to be had, that of the digits and why."""
+    try:
+        image_files.load("mnist")
+    except InputError as error:
+        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+    return "mnist", ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A task of classifying images, dealt out to users when it is built."""
+
+    dataset: str
+    module: Callable[[int], Any]  # number of classes → flax module
+    partition: Partition = iid()
+    init_scale: float = 0.0
+    data_dir: str | None = dataclasses.field(default=None, metadata={"told": False})
+    users: int = 10
+    samples: int | None = None  # of each user; None for as many as the data set's own task has
+    key: PRNGKeyArray | None = None  # that deals them out
+
+    @property
+    def title(self) -> str:
+        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
+        return self._known.title + scale
+
+    def __call__(self, key: PRNGKeyArray) -> "Images":
+        """The same, dealt out by this key."""
+        return dataclasses.replace(self, key=key)
+
+    def build(self) -> "Empirical":
+        """The task itself."""
+        known = self._known
+        options: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("partition", "init_scale", "users", "samples")
+            if getattr(self, name) is not None
+        }
+        if known.files:
+            options["data_dir"] = self.data_dir
+        elif self.data_dir is not None:
+            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
+        task = globals()[self.dataset]
+        return task(self.key, module=self.module(known.classes), **options)
+
+    @property
+    def _known(self) -> Dataset:
+        if self.dataset not in DATASETS:
+            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+        return DATASETS[self.dataset]
 
 
 def mnist(
@@ -25,8 +97,8 @@ def mnist(
     partition: Partition = iid(),
     data_dir: Path | None = None,
     init_scale: Numbers = 0.0,
-    module: nn.Module | None = None,
-) -> Empirical:
+    module: "nn.Module | None" = None,
+) -> "Empirical":
     """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
 
     Args:
@@ -43,7 +115,7 @@ def mnist(
         module: a flax module; by default softmax regression with bias.
     """
     return _task(
-        key, storage.load("mnist", "", data_dir), users, samples, partition, init_scale, module
+        key, image_files.load("mnist", "", data_dir), users, samples, partition, init_scale, module
     )
 
 
@@ -54,13 +126,13 @@ def fashion_mnist(
     partition: Partition = iid(),
     data_dir: Path | None = None,
     init_scale: Numbers = 0.0,
-    module: nn.Module | None = None,
-) -> Empirical:
+    module: "nn.Module | None" = None,
+) -> "Empirical":
     """Articles of clothing, in all else like `mnist`, its file names included.
 
     The arguments are those of `mnist`.
     """
-    splits = storage.load("fashion_mnist", "", data_dir)
+    splits = image_files.load("fashion_mnist", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -71,9 +143,9 @@ def emnist(
     partition: Partition = iid(),
     data_dir: Path | None = None,
     init_scale: Numbers = 0.0,
-    module: nn.Module | None = None,
+    module: "nn.Module | None" = None,
     config: str = "balanced",
-) -> Empirical:
+) -> "Empirical":
     """Handwritten letters and digits, transposed as published, else like `mnist`.
 
     Args:
@@ -84,7 +156,7 @@ def emnist(
     known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
     if not isinstance(config, str) or config not in known:
         raise InputError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
-    splits = storage.load("emnist", config, data_dir)
+    splits = image_files.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -95,13 +167,13 @@ def cifar10(
     partition: Partition = iid(),
     data_dir: Path | None = None,
     init_scale: Numbers = 0.0,
-    module: nn.Module | None = None,
-) -> Empirical:
+    module: "nn.Module | None" = None,
+) -> "Empirical":
     """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`.
 
     The arguments are those of `mnist`.
     """
-    splits = storage.load("cifar10", "", data_dir)
+    splits = image_files.load("cifar10", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -111,8 +183,8 @@ def digits(
     samples: int = 140,
     partition: Partition = iid(),
     init_scale: Numbers = 0.0,
-    module: nn.Module | None = None,
-) -> Empirical:
+    module: "nn.Module | None" = None,
+) -> "Empirical":
     """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359).
 
     The arguments are those of `mnist`.
@@ -124,7 +196,7 @@ def digits(
     bunch = load_digits()
     images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
     test = np.arange(len(labels)) % 5 == 4
-    splits = [storage.Split(labels[part], images[part]) for part in (~test, test)]
+    splits = [image_files.Split(labels[part], images[part]) for part in (~test, test)]
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -135,8 +207,11 @@ def _task(
     samples: int,
     partition: Partition,
     init_scale: Numbers,
-    module: nn.Module | None,
-) -> Empirical:
+    module: "nn.Module | None",
+) -> "Empirical":
+    from jaxota.tasks.labelled import classification  # flax is slow to import
+    from jaxota.tasks.models import SoftmaxRegression
+
     train, test = splits
     held = partitions.dealt(partition, key, train.labels, users, samples)
     size = np.size(test.images(np.arange(1)))
