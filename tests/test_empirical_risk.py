@@ -171,15 +171,15 @@ def test_what_loops_and_calls_compute_is_counted():
 
     called = jax.jit(lambda x: (jnp.sin(x) * 2.0).reshape(2, 5))
     assert (
-        model_functions.computed(looped, x) == 20
-        and model_functions.computed(looped, x, kept=True) == 140
+        model_functions.count_computed(looped, x) == 20
+        and model_functions.count_computed(looped, x, kept=True) == 140
     )
-    assert model_functions.computed(called, x) == 20
-    either = model_functions.computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
+    assert model_functions.count_computed(called, x) == 20
+    either = model_functions.count_computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
     assert either == 20
-    assert model_functions.computed(lambda x: x, x) == 0
+    assert model_functions.count_computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
-    assert model_functions.computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    assert model_functions.count_computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
 
 
 def test_memory_grows_with_what_is_evaluated(users, logistic):
