@@ -179,7 +179,9 @@ def test_what_loops_and_calls_compute_is_counted():
     assert either == 20
     assert model_functions.count_computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
-    assert model_functions.count_computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    assert (
+        model_functions.count_computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    )
 
 
 def test_memory_grows_with_what_is_evaluated(users, logistic):

@@ -1,4 +1,4 @@
-"""The sets of images by their names, and a task on any of them: what an experiment names."""
+"""Classification of well-known image datasets, distributed over users by a partition."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,91 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxota._core import batching
-from jaxota._core import inputs as _validate
+from jaxota._core import batching, inputs
 from jaxota._core.part import Numbers, Path
 from jaxota.errors import InputError
 from jaxota.tasks import image_files, partitions
 from jaxota.tasks.partitions import Partition, iid
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # flax is slow to import, and naming an experiment does not need it
     import flax.linen as nn
 
     from jaxota.tasks.empirical_risk import Empirical
 
 
-class Dataset(NamedTuple):
-    """A set of images, that of the function of its name in `datasets`."""
-
-    title: str
-    classes: int = 10
-    files: bool = True  # whether it is read from files, which a folder may hold
-
-
-DATASETS = {
-    "mnist": Dataset("MNIST"),
-    "fashion_mnist": Dataset("Fashion-MNIST"),
-    "emnist": Dataset("EMNIST", classes=47),
-    "cifar10": Dataset("CIFAR-10"),
-    "digits": Dataset("8×8 digits", files=False),
-}
-
-
-def at_hand() -> tuple[str, str]:
-    """The name of MNIST, or, where it is not to be had, that of the digits and why."""
-    try:
-        image_files.load("mnist")
-    except InputError as error:
-        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
-    return "mnist", ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """A task of classifying images, dealt out to users when it is built."""
-
-    dataset: str
-    module: Callable[[int], Any]  # number of classes → flax module
-    partition: Partition = iid()
-    init_scale: float = 0.0
-    data_dir: str | None = dataclasses.field(default=None, metadata={"told": False})
-    users: int = 10
-    samples: int | None = None  # of each user; None for as many as the data set's own task has
-    key: PRNGKeyArray | None = None  # that deals them out
-
-    @property
-    def title(self) -> str:
-        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
-        return self._known.title + scale
-
-    def __call__(self, key: PRNGKeyArray) -> "Images":
-        """The same, dealt out by this key."""
-        return dataclasses.replace(self, key=key)
-
-    def build(self) -> "Empirical":
-        """The task itself."""
-        known = self._known
-        options: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("partition", "init_scale", "users", "samples")
-            if getattr(self, name) is not None
-        }
-        if known.files:
-            options["data_dir"] = self.data_dir
-        elif self.data_dir is not None:
-            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
-        task = globals()[self.dataset]
-        return task(self.key, module=self.module(known.classes), **options)
-
-    @property
-    def _known(self) -> Dataset:
-        if self.dataset not in DATASETS:
-            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
-        return DATASETS[self.dataset]
-
-
 def mnist(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -99,28 +28,27 @@ def mnist(
     init_scale: Numbers = 0.0,
     module: "nn.Module | None" = None,
 ) -> "Empirical":
-    """Handwritten digits, 28 × 28 pixels between 0 and 1; by default the paper's setting.
+    """Create a task on MNIST: handwritten digits, 28 × 28 pixels between 0 and 1.
+
+    The defaults are the paper's setting. The accuracy is that on all 10,000 test images.
 
     Args:
-        key: draws who holds which of the 60,000 training images; the score is over all 10,000 test
-            images.
+        key: random key, or seed, that decides who holds which of the 60,000 training images.
         users: N.
-        samples: each user's, or their mean where the partition makes users of unequal size.
-        partition: who holds which, one such as `jo.tasks.iid()`.
-        data_dir: a folder in which tensorflow-datasets prepared the data, or that holds the
-            published files; by default the one that JAXOTA_DATA names, or tfds's own. Otherwise
-            they are fetched.
-        init_scale: N(0, init_scale²) is added to the module's own initial parameters (0 by
-            default).
-        module: a flax module; by default softmax regression with bias.
+        samples: number of images per user; their mean if the partition makes users of unequal size.
+        partition: which user holds which images, such as `jo.tasks.iid()`.
+        data_dir: a folder that tensorflow-datasets prepared, or that holds the published files; by
+            default the folder that JAXOTA_DATA names, or that of tfds. If the files are not there,
+            they are downloaded.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters.
+        module: a flax module; by default softmax regression with bias, initially zero.
     """
-    return _task(
-        key, image_files.load("mnist", "", data_dir), users, samples, partition, init_scale, module
-    )
+    splits = image_files.load("mnist", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def fashion_mnist(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -128,16 +56,16 @@ def fashion_mnist(
     init_scale: Numbers = 0.0,
     module: "nn.Module | None" = None,
 ) -> "Empirical":
-    """Articles of clothing, in all else like `mnist`, its file names included.
+    """Create a task on Fashion-MNIST: articles of clothing, otherwise like `mnist`.
 
-    The arguments are those of `mnist`.
+    The files have the same names as MNIST's. The arguments are those of `mnist`.
     """
     splits = image_files.load("fashion_mnist", "", data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def emnist(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -146,22 +74,22 @@ def emnist(
     module: "nn.Module | None" = None,
     config: str = "balanced",
 ) -> "Empirical":
-    """Handwritten letters and digits, transposed as published, else like `mnist`.
+    """Create a task on EMNIST: handwritten letters and digits, transposed as published.
+
+    The other arguments are those of `mnist`.
 
     Args:
         config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
-
-    The other arguments are those of `mnist`.
     """
-    known = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
-    if not isinstance(config, str) or config not in known:
-        raise InputError(f"config must be one of {', '.join(known)}, got {_validate.shown(config)}")
+    configs = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
+    if not isinstance(config, str) or config not in configs:
+        raise InputError(f"config must be one of {', '.join(configs)}, got {inputs.shown(config)}")
     splits = image_files.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def cifar10(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -169,7 +97,7 @@ def cifar10(
     init_scale: Numbers = 0.0,
     module: "nn.Module | None" = None,
 ) -> "Empirical":
-    """Photographs of ten kinds of things, 32 × 32 pixels in three colours, else like `mnist`.
+    """Create a task on CIFAR-10: photographs of ten kinds, 32 × 32 pixels in three colours.
 
     The arguments are those of `mnist`.
     """
@@ -178,16 +106,16 @@ def cifar10(
 
 
 def digits(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 10,
     samples: int = 140,
     partition: Partition = iid(),
     init_scale: Numbers = 0.0,
     module: "nn.Module | None" = None,
 ) -> "Empirical":
-    """The 8 × 8 digits that come with scikit-learn: every fifth image is for the test (359).
+    """Create a task on the 8 × 8 digits that come with scikit-learn; every fifth is a test image.
 
-    The arguments are those of `mnist`.
+    No files are needed. The arguments are those of `mnist`.
     """
     try:
         from sklearn.datasets import load_digits
@@ -201,7 +129,7 @@ def digits(
 
 
 def _task(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     splits: Any,
     users: int,
     samples: int,
@@ -209,19 +137,97 @@ def _task(
     init_scale: Numbers,
     module: "nn.Module | None",
 ) -> "Empirical":
-    from jaxota.tasks.labelled import classification  # flax is slow to import
+    from jaxota.tasks.labelled import classification  # imports flax
     from jaxota.tasks.models import SoftmaxRegression
 
     train, test = splits
-    held = partitions.dealt(partition, key, train.labels, users, samples)
-    size = np.size(test.images(np.arange(1)))
-    count = sum(map(len, held))
-    batching.refuse("users · samples", f"{count} images of {size} numbers", 8 * count * size)
+    indices = partitions.apply(partition, key, train.labels, users, samples)
+    # Refused before any image is decoded: a user may ask for more than fits.
+    pixels, count = np.size(test.images(np.arange(1))), sum(map(len, indices))
+    batching.refuse("users · samples", f"{count} images of {pixels} numbers", 8 * count * pixels)
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
     return classification(
         module,
-        ([train.images(indices) for indices in held], [train.labels[indices] for indices in held]),
+        ([train.images(held) for held in indices], [train.labels[held] for held in indices]),
         (test.images(np.arange(len(test.labels))), test.labels),
         init_scale=init_scale,
     )
+
+
+class Dataset(NamedTuple):
+    """A dataset that `Images` knows: the function of its name above makes the task."""
+
+    title: str
+    classes: int = 10
+    files: bool = True  # whether it is read from files, so that data_dir has a meaning
+
+
+DATASETS = {
+    "mnist": Dataset("MNIST"),
+    "fashion_mnist": Dataset("Fashion-MNIST"),
+    "emnist": Dataset("EMNIST", classes=47),
+    "cifar10": Dataset("CIFAR-10"),
+    "digits": Dataset("8×8 digits", files=False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Description of an image classification task, whose files are read only by `build`.
+
+    Attributes:
+        dataset: "mnist", "fashion_mnist", "emnist", "cifar10" or "digits".
+        module: function of the number of classes that returns a flax module.
+        partition: which user holds which images, such as `jo.tasks.iid()`.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters.
+        data_dir: folder of the files, as for `jo.tasks.mnist`.
+        users: N.
+        samples: number of images per user; None for the default of the dataset's function.
+        key: random key that decides who holds which images.
+    """
+
+    dataset: str
+    module: Callable[[int], Any]
+    partition: Partition = iid()
+    init_scale: float = 0.0
+    # Where files lie is no part of what is computed, so a stored description leaves it out.
+    data_dir: str | None = dataclasses.field(default=None, metadata={"told": False})
+    users: int = 10
+    samples: int | None = None
+    key: PRNGKeyArray | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the dataset, and the initial scale if there is one."""
+        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
+        return self._known.title + scale
+
+    def __call__(self, key: PRNGKeyArray) -> "Images":
+        """Return the same description with another key."""
+        return dataclasses.replace(self, key=key)
+
+    def build(self) -> "Empirical":
+        """Read the files and create the task."""
+        known, names = self._known, ("partition", "init_scale", "users", "samples", "data_dir")
+        # None is left to the function's own default.
+        options = {k: getattr(self, k) for k in names if getattr(self, k) is not None}
+        if not known.files and "data_dir" in options:
+            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
+        function: Callable[..., Empirical] = globals()[self.dataset]
+        return function(self.key, module=self.module(known.classes), **options)
+
+    @property
+    def _known(self) -> Dataset:
+        if self.dataset not in DATASETS:
+            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+        return DATASETS[self.dataset]
+
+
+def at_hand() -> tuple[str, str]:
+    """Return "mnist" and "", or, if its files cannot be had, "digits" and the reason."""
+    try:
+        image_files.load("mnist")
+    except InputError as error:
+        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+    return "mnist", ""
