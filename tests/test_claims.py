@@ -269,7 +269,7 @@ def test_it_goes_on_where_it_was_and_with_more_draws(small, tmp_path):
         (["--only", "1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["--only", "1", "--dataset", "digits"], "--dataset is for claims on images"),
         (["--only", "6", "--dataset", "imagenet"], "dataset must be one of mnist"),
-        (["--only", "6", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (["--only", "6", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (["--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
     ],
 )
