@@ -9,7 +9,7 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_feda
 from jaxota.cli.experiment import Experiment, Theory
 from jaxota.stages.channel import Channel
 from jaxota.stages.fading import rayleigh
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 
 
 # What draws and what only studies need is slow to import: it is named where it is needed.

@@ -316,7 +316,7 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
-        (["run", "fig4", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (["run", "fig4", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (
             ["run", "cnn", "--data-dir", "."],
             "data_dir must not be given for digits, which need no files",

@@ -14,7 +14,7 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
-from jaxota.tasks.images.known import Images, at_hand
+from jaxota.tasks.images import Images, at_hand
 
 
 @dataclasses.dataclass(frozen=True)
