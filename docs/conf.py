@@ -75,7 +75,8 @@ def escape(app, what, name, thing, options, lines) -> None:
     """Escape stars, bars and trailing underscores outside backticks, such as |S^r| and *args."""
     pieces = re.split(r"(`[^`]+`)", "\n".join(lines))
     pieces[::2] = [re.sub(r"([*|\\]|_\b(?!\w))", r"\\\1", piece) for piece in pieces[::2]]
-    lines[:] = "".join(pieces).split("\n")
+    text = re.sub(r"(: \w)\.$", r"\1\\.", "".join(pieces), flags=re.M)  # "users: N." is no list
+    lines[:] = text.split("\n")
 
 
 def setup(app):
