@@ -75,7 +75,8 @@ def escape(app, what, name, thing, options, lines) -> None:
     """Escape stars, bars and trailing underscores outside backticks, such as |S^r| and *args."""
     pieces = re.split(r"(`[^`]+`)", "\n".join(lines))
     pieces[::2] = [re.sub(r"([*|\\]|_\b(?!\w))", r"\\\1", piece) for piece in pieces[::2]]
-    text = re.sub(r"(: \w)\.$", r"\1\\.", "".join(pieces), flags=re.M)  # "users: N." is no list
+    # "users: N." is no list that begins with item N.
+    text = re.sub(r"(^ *|: )(\w)\.(?=\s|$)", r"\1\2\\.", "".join(pieces), flags=re.M)
     lines[:] = text.split("\n")
 
 
