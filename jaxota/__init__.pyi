@@ -35,7 +35,6 @@ from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
 from .stages.compress import SideInfo as SideInfo
 from .stages.compress import Uncompressed as Uncompressed
-from .stages.compress import if_heard as if_heard
 from .stages.estimate import MMSE as MMSE
 from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein
@@ -48,18 +47,13 @@ from .stages.fading import Link as Link
 from .stages.fading import nakagami as nakagami
 from .stages.fading import rayleigh as rayleigh
 from .stages.fading import rician as rician
-from .stages.innovations import Fixed as Fixed
-from .stages.innovations import Innovations as Innovations
-from .stages.innovations import Last as Last
-from .stages.innovations import Switching as Switching
-from .stages.innovations import Whitening as Whitening
 from .stages.local import SGD as SGD
 from .stages.local import ControlVariateSGD as ControlVariateSGD
 from .stages.local import LocalUpdate as LocalUpdate
 from .stages.local import Proximal as Proximal
+from .stages.local import if_heard as if_heard
 from .stages.local import minibatch_gradient as minibatch_gradient
 from .stages.local import minibatches as minibatches
-from .stages.paths import PathCorrectedSGD as PathCorrectedSGD
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
 from .stages.precode import Level as Level
@@ -69,9 +63,15 @@ from .stages.precode import Online as Online
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
-from .study.grids import axis as axis
-from .study.grids import grid as grid
-from .study.opening import open as open
+from .stages.wise import Fixed as Fixed
+from .stages.wise import Innovations as Innovations
+from .stages.wise import Last as Last
+from .stages.wise import PathCorrectedSGD as PathCorrectedSGD
+from .stages.wise import Switching as Switching
+from .stages.wise import Whitening as Whitening
+from .study.grid import axis as axis
+from .study.grid import grid as grid
+from .study.store import open as open
 from .study.study import Study as Study
 from .sweeping import sweep as sweep
 

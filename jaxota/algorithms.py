@@ -1,36 +1,34 @@
-"""The table: each algorithm is a choice of parts."""
+"""The algorithms: each is a choice of parts, one for each stage of a round."""
 
 import dataclasses
 
 import optax
 
-from jaxota._core.part import Numbers, part
+from jaxota._core.part import Numbers, part, suggest_keywords
 from jaxota._core.state import Moments, Plan
-from jaxota.stages.channel import ErrorFree, OverTheAir
-from jaxota.stages.compress import Centred, Clipped, Uncompressed
-from jaxota.stages.estimate import MMSE, Identity
-from jaxota.stages.innovations import Innovations
-from jaxota.stages.local import SGD, ControlVariateSGD
-from jaxota.stages.paths import PathCorrectedSGD
-from jaxota.stages.precode import Constant, Level, Offline, Online
-from jaxota.stages.protocols import Compressor, Estimator, LocalRule, Medium, Precoder, Server
-from jaxota.stages.server import ReplaceModel, as_server
+from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
+from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
+from jaxota.stages.estimate import MMSE, Estimator, Identity
+from jaxota.stages.local import SGD, ControlVariateSGD, LocalRule
+from jaxota.stages.precode import Constant, Level, Offline, Online, Precoder
+from jaxota.stages.server import ReplaceModel, Server, as_server
+from jaxota.stages.wise import Innovations, PathCorrectedSGD
 
 
 @part
 class Algorithm:
-    """What users compute, what they send of it and how, and what the server makes of the sum.
+    """A federated algorithm: one part for each stage of a round, apart from the channel.
 
     Attributes:
-        local: what users compute in a round: `SGD`, `Proximal`, `ControlVariateSGD`.
-        precode: how users scale to the power budget: `Offline`, `Online`, `Constant`, `Bounded`.
-        estimate: what the server makes of the noisy average: `Identity`, `MMSE`, `ReportedMMSE`,
+        local: the users' local steps: `SGD`, `Proximal`, `ControlVariateSGD`, `PathCorrectedSGD`.
+        precode: the scaling to the power budget: `Offline`, `Online`, `Constant`, `Bounded`, …
+        estimate: the server's estimate of the average: `Identity`, `MMSE`, `ReportedMMSE`,
             `PooledMMSE`, `JamesStein`.
-        compress: what users send in place of their vectors: `Uncompressed`.
-        server: how the server steps: `ReplaceModel` takes the estimate as the next model; an optax
-            optimiser such as `optax.adam(0.1)` is fed the pseudo-gradient −(estimate − model).
-        medium: how users reach the server: over the channel, `OverTheAir`, or over error-free
-            links, `ErrorFree`.
+        compress: the users' encoding of their vectors: `Uncompressed`, `Centred`, `Clipped`.
+        server: the server's step: `ReplaceModel` takes the estimate as the next model; an optax
+            optimiser such as `optax.adam(0.1)` steps on the pseudo-gradient −(estimate − model).
+        medium: the users' way to the server: the channel, `OverTheAir`, or error-free links,
+            `ErrorFree`.
     """
 
     local: LocalRule
@@ -44,14 +42,15 @@ class Algorithm:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it reads of a plan."""
+        """Fields of `Moments` that the algorithm reads from a plan."""
         return (*self.precode.needs, *self.estimate.needs)
 
     def moments(self, plan: Plan | None) -> tuple[Moments, ...]:
-        """What it uses of the plan, block by block, to be scanned over rounds."""
+        """Return the plan's moments of each block, by round; () where no plan is needed."""
         return plan.moments(self.local.controlled) if self.needs and plan is not None else ()
 
 
+@suggest_keywords
 def fedavg(
     step_size: Numbers,
     steps: int,
@@ -68,6 +67,7 @@ def fedavg(
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
+@suggest_keywords
 def scaffold(
     step_size: Numbers,
     steps: int,
@@ -79,16 +79,16 @@ def scaffold(
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
 ) -> Algorithm:
-    """FedAvg with control variates over error-free links: the reference with controls.
+    """SCAFFOLD, FedAvg with control variates, over error-free links: the reference with controls.
 
     The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
-    local = ControlVariateSGD(
-        step_size, steps, batch, control_batch, control_option, warm_start, transform
-    )
+    controls = control_batch, control_option, warm_start
+    local = ControlVariateSGD(step_size, steps, batch, *controls, transform)
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
+@suggest_keywords
 def noisy_fedavg(
     step_size: Numbers,
     steps: int,
@@ -103,10 +103,11 @@ def noisy_fedavg(
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, transform, compress, server)
-    return _over_the_air(reference, precode, estimate)
+    local = SGD(step_size, steps, batch, transform)
+    return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def cotaf(
     step_size: Numbers,
     steps: int,
@@ -121,10 +122,11 @@ def cotaf(
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, transform, compress, server)
-    return _over_the_air(reference, precode, estimate)
+    local = SGD(step_size, steps, batch, transform)
+    return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def baaf(
     step_size: Numbers,
     steps: int,
@@ -139,10 +141,11 @@ def baaf(
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    reference = fedavg(step_size, steps, batch, transform, compress, server)
-    return _over_the_air(reference, precode, estimate)
+    local = SGD(step_size, steps, batch, transform)
+    return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def cobaaf(
     step_size: Numbers,
     steps: int,
@@ -161,18 +164,15 @@ def cobaaf(
     The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
     controls = control_batch, control_option, warm_start
-    reference = scaffold(step_size, steps, batch, *controls, transform, compress, server)
-    return _over_the_air(reference, precode, estimate)
+    local = ControlVariateSGD(step_size, steps, batch, *controls, transform)
+    return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
+@suggest_keywords
 def wise(step_size: Numbers, steps: int, batch: int | None = None) -> Algorithm:
-    """WISE, an aggregator without plan or tuning: COTAF's channel uses, three coded scalars a user.
+    """WISE, an aggregator without plan or tuning: COTAF's channel uses, three scalars per user.
 
-    The arguments are those of `PathCorrectedSGD`; parts are changed with `replace`.
+    The arguments are those of `PathCorrectedSGD`; change parts with `replace`.
     """
     local, compress = PathCorrectedSGD(step_size, steps, batch), Centred(Clipped())
     return Algorithm(local, Level(), Identity(), compress, Innovations())
-
-
-def _over_the_air(reference: Algorithm, precode: Precoder, estimate: Estimator) -> Algorithm:
-    return reference.replace(precode=precode, estimate=estimate, medium=OverTheAir())

@@ -1,4 +1,4 @@
-"""Before the first round: a noise-free run tells precoder and estimator what to expect."""
+"""`calibrate`: noise-free runs before the experiment tell precoder and estimator what to expect."""
 
 import functools
 import hashlib
@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments as _arguments
-from jaxota._core import inputs
-from jaxota._core import prng as _random
-from jaxota._core import stage_checks as _watched
-from jaxota._core.devices import compiled, everywhere, gathered, together, unspread
-from jaxota._core.part import Numbers
+from jaxota._core import inputs, prng, stage_checks
+from jaxota._core.arguments import Options, calibration, calibration_options, refuse_swept
+from jaxota._core.devices import compiled, everywhere, gathered, together
+from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Info, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
@@ -26,8 +24,9 @@ from jaxota.tasks.problem import Task
 _CALIBRATION = 2**32 - 1  # folded into the experiment's key; trials fold in 0, 1, 2, …
 
 
+@suggest_keywords
 def calibrate(
-    key: PRNGKeyArray,
+    key: Seed,
     algorithm: Algorithm,
     task: Task,
     rounds: int,
@@ -35,118 +34,137 @@ def calibrate(
     *,
     initial: Numbers | None = None,
 ) -> Plan:
-    """The plan that `simulate` with the same key would measure for `algorithm` on `task`.
+    """Measure the plan that `simulate` with the same key would measure for `algorithm` on `task`.
 
     Args:
-        key: a random key, that of the experiment.
+        key: a random key, or an int n for `jax.random.key(n)`: that of the experiment.
         algorithm: one such as `jo.cobaaf(...)`; its local rule, compressor and server are run.
         task: one of `jo.tasks`; the first fifth of every user's samples is used.
         rounds: R, as many as the experiment has.
         trials: independent runs to average over, each about the work of a trial of `simulate`.
         initial: [trial, d] models to start from, in turn; by default the task draws them.
     """
-    with inputs.noted() as found:
-        arguments, options = _arguments.calibration(key, algorithm, task, rounds, trials, initial)
-    _arguments.refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
-    return inputs.or_nan(_program(options, **arguments), found)
+    with inputs.traced_checks() as checks:
+        arguments, options = calibration(key, algorithm, task, rounds, trials, initial)
+    refuse_swept(algorithm=arguments["algorithm"], task=arguments["task"])
+    return inputs.nan_unless(checks, _program(options, **arguments))
 
 
-_plans: dict[Any, Plan] = {}  # the last ones, by what they were measured of
-_REMEMBERED = 32
+@functools.partial(compiled, static=("options",))
+def _program(options: Options, **arguments: Any) -> Plan:
+    def on_device(arguments: dict[str, Any]) -> Plan:
+        return measure(options, **arguments)
+
+    return everywhere(on_device, options.over)(arguments)
 
 
-def remembered(
-    options: _arguments.Options,
+_cache: dict[Any, Plan] = {}  # the last plans, by what they were measured with
+_CACHE_SIZE = 32
+
+
+def cached_plan(
+    options: Options,
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
     plan: Plan | None,
 ) -> Plan | None:
-    """`plan` where there is one or none is needed, else one that is measured, or was before.
+    """Return `plan`, or where one is needed and none is given a measured one, new or cached.
 
-    A plan knows no channel, and algorithms of one local rule, compressor and server share it. In
-    somebody's own program it is left to be measured there.
+    A plan does not depend on the channel, and algorithms with the same local rule, compressor and
+    server share it. A user's own program measures its plans itself.
     """
-    # In somebody's program, whatever is made is traced.
-    if plan is not None or not algorithm.needs or unspread(key, algorithm, task, jnp.arange(1)):
+    # An array made inside a program that is being traced is traced, too, whatever the arguments.
+    traced = inputs.is_traced(key, algorithm, task, jnp.arange(1))
+    if plan is not None or not algorithm.needs or traced:
         return plan
     rule = noise_free(algorithm)
-    options = _arguments.of_calibration(options, rule, task)
+    options = calibration_options(options, rule, task)
     arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
     leaves, structure = jax.tree.flatten(arguments)
-    values = hashlib.blake2b()
+    digest = hashlib.blake2b()
     for leaf in leaves:
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        whole = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-        values.update(repr((whole.shape, whole.dtype)).encode() + whole.tobytes())
-    name = options, structure, values.digest()
-    if name not in _plans:
+        array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        digest.update(repr((array.shape, array.dtype)).encode() + array.tobytes())
+    name = options, structure, digest.digest()
+    if name not in _cache:
         measured = gathered(_program(options, **arguments))
-        if len(_plans) >= _REMEMBERED:
-            del _plans[next(iter(_plans))]
-        _plans[name] = measured
-    return _plans[name]
+        if len(_cache) >= _CACHE_SIZE:
+            del _cache[next(iter(_cache))]
+        _cache[name] = measured
+    return _cache[name]
 
 
 def measure(
-    options: _arguments.Options,
+    options: Options,
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
     initial: Float[Array, "trial d"] | None,
 ) -> Plan:
-    """To be compiled: the plan from all calibration trials."""
+    """Measure the plan in all calibration trials; to be compiled."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
     return pool(*observe(options, key, trials, algorithm, task, initial))
 
 
 def observe(
-    options: _arguments.Options,
+    options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
     algorithm: Algorithm,
     task: Task,
     initial: Float[Array, "trial d"] | None,
 ) -> tuple[tuple[Array, ...], ...]:
-    """To be compiled: noise-free runs of the local rule on a fifth of the data, the paper's V.
+    """Run the local rule without noise on a fifth of the data, the paper's V; to be compiled.
 
-    Returns the moments [trial, round, …] of the model block and, if there is one, of the control
-    block, in the trials of these numbers [trial].
+    Returns:
+        The moments [trial, round, …] of the model block and, if there is one, of the control
+        block, in the trials of these numbers [trial].
     """
-    key = _random.fold_in(key, np.uint32(_CALIBRATION))
+    key = prng.fold_in(key, np.uint32(_CALIBRATION))
     algorithms = (noise_free(algorithm),)
 
     def reveal(
         r: Int[Array, ""], before: State, info: Info, after: State
     ) -> tuple[tuple[Array, ...], ...]:
+        # The prior is on the local weights θ_i, not on the updates, and on the controls c_i.
         held: tuple[Any, ...] = before.model[None] + info.moved, info.controls
         return tuple(
             _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
         )
 
-    def trial(t: Int[Array, ""]) -> Any:
-        start = initial[t % len(initial)] if initial is not None else initial
-        problem = _watched.head(task, t)
-        _, seen = one_trial(
-            key, t, algorithms, Ideal(), problem, ((),), start, options.rounds, reveal
-        )
-        return seen[0]
+    def trial(t: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
+        start = initial[t % len(initial)] if initial is not None else None
+        problem = stage_checks.calibration_problem(task, t)
+        run = key, t, algorithms, Ideal(), problem, ((),), start, options.rounds
+        _, revealed = one_trial(*run, reveal)
+        return revealed[0]
 
     return together(trial, trials, options.chunk, options.over)
 
 
 def noise_free(algorithm: Algorithm) -> Algorithm:
-    """The same local rule, compressor and server over error-free links."""
+    """Return the same local rule, compressor and server over error-free links."""
     return algorithm.replace(precode=Online(), estimate=Identity(), medium=ErrorFree())
 
 
+def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
+    """Return the energy [user] of what users send, and moments over the coordinates.
+
+    These are mean and variance of each user's vector [user], and of their average [].
+    """
+    average = held.mean(0)
+    return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
+
+
 def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
-    """The plan from the moments that `observe` returns."""
-    energy, mean, var, average_mean, average_var = _pool(*model)
+    """Make the plan of the moments that `observe` returns."""
+    energy, mean, var, average_mean, average_var = _over_trials(*model)
     plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
     if not control:
         return plan
-    energy, mean, var, average_mean, average_var = _pool(*control[0])
+    energy, mean, var, average_mean, average_var = _over_trials(*control[0])
     return plan.replace(
         control_energy=energy,
         control_mean=mean,
@@ -156,26 +174,10 @@ def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
     )
 
 
-@functools.partial(compiled, static=("options",))
-def _program(options: _arguments.Options, **arguments: Any) -> Plan:
-    def run(arguments: dict[str, Any]) -> Plan:
-        return measure(options, **arguments)
-
-    return everywhere(run, options.over)(arguments)
-
-
-def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
-    """Of what users send its energy [user]; over coordinates, mean and variance of what each user
-    holds [user] and of the average [].
-    """
-    average = held.mean(0)
-    return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
-
-
-def _pool(
+def _over_trials(
     energy: Array, mean: Array, var: Array, average_mean: Array, average_var: Array
 ) -> tuple[Array, ...]:
-    """Per-trial moments [trial, round, …] → moments over all coordinates and trials [round, …]."""
+    """Pool moments [trial, round, …] over trials; variance within plus variance between them."""
     return (
         energy.mean(0).max(-1),
         mean.mean(0),

@@ -12,9 +12,9 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_feda
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.stages.fading import rayleigh
-from jaxota.study.grids import Axis, Grid
+from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 
 ON_IMAGES = ("dataset", "data_dir", "init_scale")  # options of figures on images alone
 

@@ -58,11 +58,11 @@ def panels(
     inputs.words("title", title)
     if log is not None:
         inputs.chosen("log", log, (False, True))
-    first = next(iter(_named("histories", next(iter(_named("groups", groups).values()))).values()))
-    if metric is None and isinstance(first, History):
-        metric = next(
-            (k for k in ("gap", "accuracy", "loss") if k in first.scores), [*first.scores][0]
-        )
+    for histories in _named("groups", groups).values():
+        for history in _named("histories", histories).values():
+            if metric is None and isinstance(history, History):
+                usual = [k for k in ("gap", "accuracy", "loss") if k in history.scores]
+                metric = next(iter((*usual, *history.scores)))
     inputs.words("metric", metric)
     bands = {
         name: {label: _band(history, metric, repr(label)) for label, history in histories.items()}
@@ -149,7 +149,7 @@ def study(
         values: the numbers that the labels of the only axis stand for.
         label: what the values are, below the axis.
     """
-    from jaxota.study.summaries import metric_of, summary  # loads scipy, which is slow
+    from jaxota.study.summary import metric_of, summary  # loads scipy, which is slow
 
     metric = metric_of(dataset, metric)
     scores, rounds = summary(dataset, metric), dataset.evaluation.values

@@ -115,7 +115,7 @@ def study_report(
         sweep: whether the rows of the CSV count `used` and `trials`, ordered by metric; by default
             they are ordered by algorithm, and rows of a metric `diverged` count what is left out.
     """
-    from jaxota.study import summaries  # loads scipy, which is slow
+    from jaxota.study import summary as summaries  # loads scipy, which is slow
 
     metric = summaries.metric_of(dataset, metric)
     scores = summaries.summary(dataset, metric)
@@ -175,7 +175,7 @@ def _places(scores: Any) -> Iterator[tuple[dict[str, int], list[Any]]]:
 
 def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]]:
     """Last score, largest power ratio and paired difference of each algorithm and setting."""
-    from jaxota.study.summaries import summary
+    from jaxota.study.summary import summary
 
     reference, differences = dataset.attrs["reference"], summary(dataset, metric, difference=True)
     headings = (f"final {metric}", "power ratio", f"difference to {reference}")
@@ -273,7 +273,7 @@ def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
     import pandas
     import xarray
 
-    from jaxota.study.summaries import summary
+    from jaxota.study.summary import summary
 
     axes, numbers = ["algorithm", *dataset.attrs["axes"]], ["mean", "ci_low", "ci_high"]
     ratio = power.sel(round=dataset.evaluation.values).rename(round="evaluation")

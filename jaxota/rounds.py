@@ -1,4 +1,12 @@
-"""One communication round, and all rounds of one trial."""
+"""One communication round, and all rounds of one trial: the heart of the simulator.
+
+Everything here is written for one trial, without batch axes; `jax.vmap` runs trials and settings.
+`one_round` goes down the stages once:
+
+    broadcast model → local steps of every user → compress → precode → channel → estimate → server
+
+for the model block, and with controls for the control block beside it.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,16 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxota._core import prng as _random
-from jaxota._core import stage_checks as _watched
+from jaxota._core import prng, stage_checks
 from jaxota._core.part import Memory, Scalar, Vector
 from jaxota._core.state import Info, Ledger, Moments, State
 from jaxota.algorithms import Algorithm
-from jaxota.stages.channel import Block, noise_over, superpose
+from jaxota.stages.channel import Block, Carrier, noise_over, superpose
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
-from jaxota.stages.protocols import Carrier
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
 
@@ -29,120 +35,140 @@ def one_round(
     moments: tuple[Moments, ...],
     state: State,
 ) -> tuple[State, Info]:
-    """One communication round of one trial: `state` → the next one, and what was seen.
+    """Run one communication round of one trial.
 
-    `keys` serve the minibatches, the controls' minibatches, the noise of both blocks, and the
-    links; `moments` is the plan's row for this round, one for each block, or `None`.
+    Args:
+        keys: for the minibatches, the controls' minibatches, the noise of both blocks, and the
+            links (three); the same whatever the algorithm, so that comparisons are paired.
+        algorithm: the stages.
+        channel: what carries the blocks.
+        problem: the users' data of this trial.
+        moments: this round's row of the plan, one for each block; empty without a plan.
+        state: the state before the round.
+
+    Returns:
+        The state after the round, and a record of it.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
-    local, air = algorithm.local, algorithm.medium(channel)
-    work = local(k_batch, k_control, problem, state)
-    *links, fading = air.links(k_links, state.fading, problem.users, problem.dim, local.controlled)
-    blocks = _blocks(algorithm, air, work, moments, state)
-    pairs = (k_noise, k_batch), (k_control_noise, k_control)
-    seen, compress, estimate, ledgers = zip(
-        *(
-            _aggregate(*each, algorithm, air, problem, state)
-            for each in zip(pairs, blocks, links, state.compress, state.estimate, strict=False)
-        ),
-        strict=True,
+    local, server, carrier = algorithm.local, algorithm.server, algorithm.medium(channel)
+
+    # Every user takes K steps from the broadcast model: updates Δ_i = θ_i − θ̂ and controls c_i.
+    update = local(k_batch, k_control, problem, state)
+
+    # The channel fades, once for both blocks: who is heard, and how well.
+    *links, fading = carrier.links(
+        k_links, state.fading, problem.users, problem.dim, local.controlled
     )
-    link, step = links[0], algorithm.server(seen[0], state)
-    model, server = _if_anyone(link, step, (state.model, state.server))
-    control = _if_anyone(link, seen[1].estimate, state.control) if local.controlled else None
-    remembered = local.remember(state.local, work.memory, link.heard)
-    output = algorithm.server.output(model, server)
+
+    # Each block goes over the air by itself, with its own power budget, noise and estimate.
+    blocks = _blocks(algorithm, carrier, update, moments, state)
+    block_keys = (k_noise, k_batch), (k_control_noise, k_control)
+    per_block = zip(block_keys, blocks, links, state.compress, state.estimate, strict=False)
+    sent = [_transmit(*block, algorithm, carrier, problem, state) for block in per_block]
+    received, compress, estimate, ledgers = zip(*sent, strict=True)
+
+    # The server steps. Where nobody was heard, the model and ĉ stay as they were.
+    link = links[0]
+    step = server(received[0], state)
+    model, server_memory = _if_anyone(link, step, (state.model, state.server))
+    control = _if_anyone(link, received[1].estimate, state.control) if local.controlled else None
+
+    # Users learn who was heard before they remember: a user outside S^r keeps its old c_i.
+    memory = local.remember(state.local, update.memory, link.heard)
+
+    output = server.output(model, server_memory)
     average, weight = _accumulate(state, output, problem.strong_convexity * local.reach)
-    after = State(model, control, remembered, compress, estimate, server, average, weight, fading)
-    return after, Info(_moved(work), work.controls, ledgers, output, link.heard.sum())
+    after = State(
+        model, control, memory, compress, estimate, server_memory, average, weight, fading
+    )
+    return after, Info(_moved(update), update.controls, ledgers, output, link.heard.sum())
 
 
 def _blocks(
     algorithm: Algorithm,
-    air: Carrier,
-    work: LocalUpdate,
+    carrier: Carrier,
+    update: LocalUpdate,
     moments: tuple[Moments, ...],
     state: State,
 ) -> list[Block]:
-    """What the local rule sends: the model block and, if it has controls, the control block."""
-    rows: tuple[Any, ...] = moments or (_watched.Unplanned(), _watched.Unplanned())
-    local = algorithm.local
+    """Return the model block and, if there are controls, the control block."""
+    rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
     model = Block(
-        values=work.update,
-        held=state.model[None] + _moved(work),
+        values=update.update,
+        held=state.model[None] + _moved(update),  # θ_i: the estimators' prior is on the weights
         origin=state.model,
-        power=air.power,
-        reach=local.reach,
+        power=carrier.power,
+        reach=algorithm.local.reach,
         moments=rows[0],
-        energies=_energies(work.update),
-        side=SideInfo(reports=dict(work.reports or {})),
+        energies=_energies(update.update),
+        side=SideInfo(reports=dict(update.reports or {})),
     )
-    if work.controls is None:
+    if update.controls is None:
         return [model]
     control = Block(
-        values=work.controls,
-        held=work.controls,
+        values=update.controls,
+        held=update.controls,
         origin=jnp.zeros_like(state.model),
-        power=air.control_budget,
+        power=carrier.control_budget,
         reach=jnp.float32(1.0),
         moments=rows[1],
-        energies=_energies(work.controls),
+        energies=_energies(update.controls),
     )
     return [model, control]
 
 
 def _energies(values: Float[Array, "user s"]) -> Float[Array, "user"]:
-    """‖·‖² of each user's vector."""
+    """Return ‖·‖² of each user's vector."""
     return jnp.sum(values**2, -1)
 
 
-def _moved(work: LocalUpdate) -> Float[Array, "user d"]:
-    """θ_i − θ̂."""
-    return work.moved if work.moved is not None else work.update
+def _moved(update: LocalUpdate) -> Float[Array, "user d"]:
+    """Return θ_i − θ̂, which is what users send unless the local rule says otherwise."""
+    return update.moved if update.moved is not None else update.update
 
 
-def _aggregate(
+def _transmit(
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
     block: Block,
     link: Link,
-    compressed: Memory,
-    estimated: Memory,
+    compress_memory: Memory,
+    estimate_memory: Memory,
     algorithm: Algorithm,
-    air: Carrier,
+    carrier: Carrier,
     problem: Problem,
     state: State,
 ) -> tuple[Aggregate, Memory, Memory, Ledger]:
-    """One block from the users to the server; `compressed` and `estimated` are what compressor and
-    estimator remember of it.
+    """Send one block from the users to the server.
 
-    Returns what the server holds of the block, what both remember now, and its ledger.
+    Returns:
+        What the server receives, the memory of compressor and estimator, and the ledger.
     """
     (k_noise, k_shared), compress = keys, algorithm.compress
-    noise = noise_over(block.power, air, problem.dim)
-    side = _exchange(k_shared, algorithm, noise, block, link, compressed, state.server)
-    values, kept = compress.encode(block.values, compressed, side)
+    noise = noise_over(block.power, carrier, problem.dim)  # sw2/P, None on error-free links
+
+    # Side information over a coded link, before anything goes on the air.
+    side = _exchange(k_shared, algorithm, noise, block, link, compress_memory, state.server)
+
+    # Users: compress, then scale so that the budget is met.
+    values, encoded = compress.encode(block.values, compress_memory, side)
     sent = block.replace(values=values, energies=_energies(values), side=side)
     energy = algorithm.precode.energy(sent)
-    received, deviation, power = superpose(k_noise, sent, energy, noise, link, air.noise)
-    received = compress.decode(received, deviation, link, side)
-    estimate, memory = algorithm.estimate(received, deviation, sent, link, estimated)
-    truth = block.origin + link.mean(block.values)
-    error = _if_anyone(link, jnp.sum((estimate - truth) ** 2), jnp.float32(0.0))
+
+    # Channel and server: the sum of all signals plus noise, gains undone, then the estimate.
+    average, deviation, power = superpose(k_noise, sent, energy, noise, link, carrier.noise)
+    average = compress.decode(average, deviation, link, side)
+    estimate, memory = algorithm.estimate(average, deviation, sent, link, estimate_memory)
+
+    true_average = block.origin + link.mean(block.values)
+    error = jnp.sum((estimate - true_average) ** 2)
+    error = _if_anyone(link, error, jnp.float32(0.0))
+    reports = _count_reports(algorithm, side, noise)
     return (
         Aggregate(estimate, deviation, link, side),
-        compress.remember(compressed, kept, link.heard),
-        _if_anyone(link, memory, estimated),
-        Ledger(sent.energies, power, _reports(algorithm, side, noise), deviation, error),
+        compress.remember(compress_memory, encoded, link.heard),
+        _if_anyone(link, memory, estimate_memory),
+        Ledger(sent.energies, power, reports, deviation, error),
     )
-
-
-def _reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
-    """How many coded scalars each user reported: what a precoder and an estimator must hear, too,
-    but where nothing is on the air.
-    """
-    over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
-    asked = sum(getattr(each, "reports", 0) for each in over_the_air)
-    return jnp.float32(len(side.reports) + asked)
 
 
 def _exchange(
@@ -151,21 +177,40 @@ def _exchange(
     noise: Scalar | None,
     block: Block,
     link: Link,
-    compressed: Memory,
-    server: Memory,
+    compress_memory: Memory,
+    server_memory: Memory,
 ) -> SideInfo:
-    """Before anything is sent: the users' coded reports, and the server's answer to them."""
-    reports = block.side.reports | algorithm.compress.report(block.values, compressed)
-    known = noise if noise is not None else jnp.float32(0.0)
-    answer = algorithm.server.answer(server, reports, known, link)
+    """Return the users' coded reports, and the server's answer to them."""
+    reports = block.side.reports | algorithm.compress.report(block.values, compress_memory)
+    known_noise = noise if noise is not None else jnp.float32(0.0)
+    answer = algorithm.server.answer(server_memory, reports, known_noise, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
-    return SideInfo(_random.fold_in(key, 1), reports, answer)
+    return SideInfo(prng.fold_in(key, 1), reports, answer)
+
+
+def _count_reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
+    """Return how many coded scalars each user reported.
+
+    Some precoders and estimators need reports of their own, but not over error-free links.
+    """
+    over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
+    own = sum(getattr(stage, "reports", 0) for stage in over_the_air)
+    return jnp.float32(len(side.reports) + own)
 
 
 def _if_anyone(link: Link, after: Any, before: Any) -> Any:
-    """`after`, or `before` where nobody is heard."""
+    """Return `after`, or `before` where nobody is heard."""
     anyone = link.heard.sum() > 0
     return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), after, before)
+
+
+def _accumulate(state: State, model: Vector, contraction: Scalar) -> tuple[Vector, Scalar]:
+    """Return the average with weights w_r = (1 − μη̃/2)^{1−r}, eq. final_output, and its weight.
+
+    The weights grow without bound. Kept in units of the newest, their sum does not overflow.
+    """
+    weight = jnp.maximum(1.0 - contraction / 2.0, 0.0) * state.weight + 1.0
+    return state.average + (model - state.average) / weight, weight
 
 
 def one_trial(
@@ -179,32 +224,44 @@ def one_trial(
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
 ) -> tuple[tuple[State, ...], tuple[Any, ...]]:
-    """All rounds of one trial, for several algorithms side by side on the same random numbers.
+    """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
-    `moments` holds each algorithm's rows of its plan; `model` is where all start, or `None` to
-    draw it from the task. Returns each algorithm's last state, and `reveal(r, before, info, after)`
-    of each of its rounds.
+    Args:
+        key: the experiment's.
+        trial: its number, folded into the key.
+        algorithms: run one after the other in each round.
+        channel: what carries the blocks.
+        problem: the users' data of this trial.
+        moments: rows of each algorithm's plan, block by block.
+        model: [d] where all start; `None` to draw it from the task.
+        rounds: R.
+        reveal: `reveal(r, before, info, after)` is kept of each round.
+
+    Returns:
+        Each algorithm's last state, and what was revealed of its rounds [round, …].
     """
-    algorithms = [_watched.algorithm(each, problem) for each in algorithms]
-    channel = _watched.channel(channel, problem)
-    keys = _random.split(_random.fold_in(key, trial), 3 + 7 * rounds)
+    algorithms = [stage_checks.checked(each, "algorithm", problem) for each in algorithms]
+    channel = stage_checks.checked(channel, "channel", problem)
+    # One split for the trial: a round's keys depend on the trial and on r, not on R.
+    keys = prng.split(prng.fold_in(key, trial), 3 + 7 * rounds)
     k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
-    first = model if model is not None else _watched.first(problem, k_init)
+    if model is None:
+        model = stage_checks.checked_problem(problem).init(k_init)
+    states = tuple(_first_state(k_start, k_fading, a, channel, problem, model) for a in algorithms)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
-        after, seen = [], []
+        after, revealed = [], []
         for algorithm, row, state in zip(algorithms, rows, states, strict=True):
             next_state, info = one_round(keys, algorithm, channel, problem, row, state)
             after.append(next_state)
-            seen.append(reveal(r, state, info, next_state))
-        return tuple(after), tuple(seen)
+            revealed.append(reveal(r, state, info, next_state))
+        return tuple(after), tuple(revealed)
 
-    states = tuple(_first(k_start, k_fading, a, channel, problem, first) for a in algorithms)
     return jax.lax.scan(step, states, (jnp.arange(1, rounds + 1), k_rounds, moments))
 
 
-def _first(
+def _first_state(
     k_start: PRNGKeyArray,
     k_fading: PRNGKeyArray,
     algorithm: Algorithm,
@@ -212,7 +269,7 @@ def _first(
     problem: Problem,
     model: Vector,
 ) -> State:
-    """The state before round 1."""
+    """Return the state before round 1."""
     blocks = 2 if algorithm.local.controlled else 1
     control, memory = algorithm.local.start(k_start, problem, model)
     compress = algorithm.compress.start(problem.users, problem.dim)
@@ -229,9 +286,3 @@ def _first(
         weight=jnp.float32(1.0),
         fading=algorithm.medium(channel).start(k_fading, problem.users),
     )
-
-
-def _accumulate(state: State, model: Vector, contraction: Scalar) -> tuple[Vector, Scalar]:
-    """The average with weights w_r = (1 − μη̃/2)^{1−r}, kept in units of the newest weight."""
-    weight = jnp.maximum(1.0 - contraction / 2.0, 0.0) * state.weight + 1.0
-    return state.average + (model - state.average) / weight, weight

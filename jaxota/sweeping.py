@@ -1,34 +1,34 @@
-"""Many settings of one experiment at once: arrays in place of numbers, in step or as a product."""
+"""`sweep`: many settings of one experiment at once, as arrays in step or as a product."""
 
 import functools
 from typing import Any
 
 import jax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
-from jaxota._core import arguments as _arguments
 from jaxota._core import inputs
-from jaxota._core import inputs as _validate
+from jaxota._core.arguments import Options, Workload, experiment, refuse_large
 from jaxota._core.batching import trials_at_once
-from jaxota._core.devices import compiled, on_devices, spread, unspread
-from jaxota._core.part import Numbers
+from jaxota._core.devices import compiled, on_devices, spread
+from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
-from jaxota.calibration import remembered
+from jaxota.calibration import cached_plan
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import run
 from jaxota.stages.channel import Channel
-from jaxota.study import results
-from jaxota.study.grids import Grid
+from jaxota.study import summary
+from jaxota.study.grid import Grid
 from jaxota.study.study import Study
 from jaxota.tasks.problem import Task
 
-_PARTS = ("algorithm", "channel", "task", "plan")
+_PARTS = ("algorithm", "channel", "plan", "task")  # in the order in which jax flattens a dictionary
 
 
+@suggest_keywords
 def sweep(
-    key: PRNGKeyArray,
+    key: Seed,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
@@ -42,79 +42,52 @@ def sweep(
     calibration_trials: int = 100,
     user_power: bool = False,
 ) -> History:
-    """`simulate` for every setting: each traced field with one axis more than usual is swept.
+    """Run `simulate` for every setting: each traced field with one more axis than usual is swept.
 
-    Several such arrays go in step, so they must be of one length. All settings share trial t's
+    Several such arrays go in step, so they must have one length. All settings share trial t's
     random numbers. The result has a leading axis [setting]; `settings` holds the swept values.
 
     Args:
-        over: a product in the place of arrays, `jo.grid(snr_db=[0, 10], users=[20, 200])`, also
-            over fields that count or choose; `to_xarray` has a dimension for each. For sweeps that
+        over: a product instead of arrays, `jo.grid(snr_db=[0, 10], users=[20, 200])`, also over
+            fields that count or choose; `to_xarray` has a dimension for each. For sweeps that
             do not fit into memory, or of several algorithms, see `Study`.
 
     The other arguments are those of `simulate`; with `over` there are no plan, initial models or
-    power of users. Inside your own `jax.jit` one setting that is not allowed makes all results NaN.
+    power of users. Inside your own `jax.jit` one invalid setting makes all results NaN.
     """
-    experiment = key, algorithm, channel, task, rounds, trials
+    setup = key, algorithm, channel, task, rounds, trials
     if not isinstance(over, Grid):
-        raise InputError(f"over must be a jo.grid(...), got {_validate.shown(over)}")
+        raise InputError(f"over must be a jo.grid(...), got {inputs.shown(over)}")
     if over.axes:
-        _refuse_with_grid(plan=plan, initial=initial, user_power=user_power or None)
-        return _product(over, *experiment, every, calibration_trials)
-    with inputs.noted() as found:
-        arguments, options = _arguments.experiment(
-            *experiment, plan, initial, every, calibration_trials, user_power
+        return _product(over, *setup, plan, initial, every, calibration_trials, user_power)
+    with inputs.traced_checks() as checks:
+        arguments, options = experiment(
+            *setup, plan, initial, every, calibration_trials, user_power
         )
     parts = {name: arguments.pop(name) for name in _PARTS}
-    if not any(any(inputs.extra_axes(parts[k], k).values()) for k in ("algorithm", "task")):
-        measured = {name: parts[name] for name in ("algorithm", "task", "plan")}
-        parts["plan"] = remembered(options, arguments["key"], **measured)
+    extra = {name: inputs.extra_axes(parts[name], name) for name in _PARTS}
+    if not any((*extra["algorithm"].values(), *extra["task"].values())):
+        # One plan serves all settings: it does not depend on the channel.
+        planned = {name: parts[name] for name in ("algorithm", "task", "plan")}
+        parts["plan"] = cached_plan(options, arguments["key"], **planned)
+        extra["plan"] = inputs.extra_axes(parts["plan"], "plan")
+    axes = {path: 0 if more else None for paths in extra.values() for path, more in paths.items()}
     values, structure = jax.tree.flatten(parts)
-    extra: dict[str, int] = {}
-    for name in sorted(_PARTS):  # the order in which jax flattens a dictionary
-        extra |= inputs.extra_axes(parts[name], name)
-    settings = {p: v for (p, axes), v in zip(extra.items(), values, strict=True) if axes}
-    count = _count(settings)
-    dealt = options.over if unspread(parts, arguments) else spread(trials, count)
-    asked = _arguments.Asked(rounds, trials, calibration_trials, user_power, count)
-    _arguments.refuse_large(parts["algorithm"], parts["task"], asked)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * dealt.trials, rounds)
-    options = options._replace(chunk=chunk, over=dealt)
-    axes = tuple(0 if axes else None for axes in extra.values())
-    history = inputs.or_nan(_program(options, structure, axes, values, **arguments), found)
-    return history.replace(settings=_named(settings, {*DIMENSIONS, *history.scores}))
-
-
-def _refuse_with_grid(**options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError(f"{name} must not be given with `over`: use arrays in step")
-
-
-def _product(
-    over: Grid,
-    key: PRNGKeyArray,
-    algorithm: Algorithm,
-    channel: Channel,
-    task: Task,
-    rounds: int,
-    trials: int,
-    every: int,
-    calibration_trials: int,
-) -> History:
-    """The history of a study of one algorithm."""
-    rounds, every = _validate.whole("rounds", rounds, 1), _validate.whole("every", every, 1)
-    if rounds % every:
-        raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
-    options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
-    key = _validate.key("key", key)
-    study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
-    return results.swept(study.run())
+    settings = {p: v for (p, axis), v in zip(axes.items(), values, strict=True) if axis == 0}
+    count = _length(settings)
+    workload = Workload(rounds, trials, calibration_trials, user_power, count)
+    refuse_large(parts["algorithm"], parts["task"], workload)
+    devices = options.over if inputs.is_traced(parts, arguments) else spread(trials, count)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * devices.trials, rounds)
+    options = options._replace(chunk=chunk, over=devices)
+    history = _program(options, structure, tuple(axes.values()), values, **arguments)
+    history = inputs.nan_unless(checks, history)
+    return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
 
 
 @functools.partial(compiled, static=("options", "structure", "axes"))
 def _program(
-    options: _arguments.Options,
+    options: Options,
     structure: jax.tree_util.PyTreeDef,
     axes: tuple[int | None, ...],
     values: list[Array],
@@ -128,11 +101,40 @@ def _program(
         named = dict(zip(arguments, values, strict=False))
         return run(options, trials=trials, **named, **parts)
 
-    whole = *[None] * len(common), *axes
-    return on_devices(setting, options.over, [*common, *values], whole, trials)
+    all_axes = *[None] * len(common), *axes
+    return on_devices(setting, options.over, [*common, *values], all_axes, trials)
 
 
-def _count(settings: dict[str, Array]) -> int:
+def _product(
+    over: Grid,
+    key: Seed,
+    algorithm: Algorithm,
+    channel: Channel,
+    task: Task,
+    rounds: int,
+    trials: int,
+    plan: Plan | None,
+    initial: Numbers | None,
+    every: int,
+    calibration_trials: int,
+    user_power: bool,
+) -> History:
+    """Return the history of a study of one algorithm."""
+    refused = {"plan": plan, "initial": initial, "user_power": user_power or None}
+    for name, value in refused.items():
+        if value is not None:
+            raise InputError(f"{name} must not be given with `over`: use arrays in step")
+    rounds, every = inputs.whole("rounds", rounds, 1), inputs.whole("every", every, 1)
+    if rounds % every:
+        raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")
+    options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
+    key = inputs.key("key", key)
+    study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
+    return summary.swept(study.run())
+
+
+def _length(settings: dict[str, Array]) -> int:
+    """Return the number of settings, the one length of all swept arrays."""
     lengths = {path: len(value) for path, value in settings.items()}
     if not lengths:
         raise InputError(
@@ -144,8 +146,11 @@ def _count(settings: dict[str, Array]) -> int:
     return next(iter(lengths.values()))
 
 
-def _named(settings: dict[str, Array], results: set[str]) -> dict[str, Array]:
-    """Short names where they tell all: `channel.snr_db` is snr_db, `channel.power` is no result."""
+def _short_names(settings: dict[str, Array], results: set[str]) -> dict[str, Array]:
+    """Name settings by their fields where that is unique: channel.snr_db is snr_db.
+
+    Names of results stay apart: `channel.power` is the budget, `power` what users spend.
+    """
     short = [path.rsplit(".", 1)[1] for path in settings]
     return {
         name if short.count(name) == 1 and name not in results else path: value

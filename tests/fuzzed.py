@@ -58,7 +58,9 @@ some = Kind([x for x in count.junk if x is not None], count.made)  # where None 
 flag = Kind([None, *WORDS, *ODD, *COMPLEX, 2, -1, 0.5, np.nan, np.ones(2), [True]])
 part = Kind(FEW_PARTS)
 words = Kind([None, 3, 0.5, *ODD, *COMPLEX, b"x", ["a"], {}], st.integers() | st.floats())
-key = Kind([None, 0, 1.5, *WORDS, *ODD[:-8], *COMPLEX, np.ones(2), jax.random.split(KEY), "0"])
+key = Kind(
+    [None, -1, 2**32, 1.5, *WORDS, *ODD[:-8], *COMPLEX, np.ones(2), jax.random.split(KEY), "0"]
+)
 array = Kind([*NOT_NUMBERS[1:], *SHAPES, np.full((2, 3), np.nan), *NAN], st.text() | st.floats())
 path = Kind([None, 3, *ODD, *COMPLEX, b"x", "a\0b", ".", "nowhere/at/all", ["a"]])
 
@@ -75,6 +77,7 @@ RUN = {"key": KEY, "algorithm": jo.cobaaf(**LOCAL), "channel": jo.Channel(), "ta
 RUN |= {"rounds": 2, "trials": 2}
 SCORES = {"gap": RNG.uniform(1, 2, (4, 2)), "loss": RNG.uniform(1, 2, (4, 2))}
 HISTORY = jo.History(SCORES, power=np.ones((4, 2)), model=np.ones((4, 2)))
+PLAN = jo.Plan(*(np.ones(2), np.ones((2, 3)), np.ones((2, 3))) * 2)
 SWEPT = jo.grid(snr_db=[0, 10])
 
 
@@ -125,6 +128,18 @@ def rows():
             theory.measure,
             RUN,
             {"key": key, **parts, "rounds": count, "trials": count, "plan": plan, "initial": array},
+        ),
+        "theory.compare": Row(
+            theory.compare,
+            RUN | {"theorem": theory.theorem_2, "calibration_trials": 3},
+            {"key": key, **parts, **counts, "theorem": part}
+            | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)}
+            | {"step_size": Kind([x for x in positive.junk if x is not None])},
+        ),
+        "theory.effective_noise": Row(
+            theory.effective_noise,
+            {k: v for k, v in RUN.items() if k not in ("key", "trials")} | {"plan": PLAN},
+            {**parts, "rounds": count, "plan": part},
         ),
         "jo.Channel": Row(
             lambda **k: run(channel=jo.Channel(**k)),

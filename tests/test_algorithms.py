@@ -93,7 +93,7 @@ def test_one_user_is_plain_sgd(arrays, start):
     model = start[0].astype(np.float64)
     for r in range(ROUNDS):
         for k in range(LOCAL["steps"]):
-            samples = prng.indices(prng.words(keys[3 + 7 * r]), k, LOCAL["batch"], 15)
+            samples = prng.minibatch_indices(prng.words(keys[3 + 7 * r]), k, LOCAL["batch"], 15)
             a, b = features[0][samples], targets[0][samples]
             model -= LOCAL["step_size"] * 2 * a.T @ (a @ model - b) / len(b)
     np.testing.assert_allclose(history.model[0], model, atol=1e-5 * np.abs(model).max(), rtol=0)

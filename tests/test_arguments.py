@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import inspect
 import types
 
 import jax
@@ -12,10 +13,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import simulation
-from jaxota._core import arguments as _arguments
-from jaxota._core import batching, inputs
-from jaxota._core import batching as _chunks
-from jaxota._core import inputs as _validate
+from jaxota._core import arguments, batching, inputs
 from jaxota._core.part import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
@@ -75,9 +73,12 @@ BAD = [
     ({"every": 3}, "every must be ≤ rounds = 2, got 3"),
     ({"every": 0}, "every must be a whole number ≥ 1"),
     ({"calibration_trials": 0}, "calibration_trials must be a whole number ≥ 1"),
-    ({"key": 0}, "key must be a random key such as jax.random.key(0)"),
+    ({"key": 1.5}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
+    ({"key": True}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
+    ({"key": -1}, "key must be a whole number ≥ 0, got -1"),
+    ({"key": 2**32}, "key must be < 2**32, got 4294967296"),
     ({"key": jax.random.split(jax.random.key(0))}, "key must be a random key"),
-    ({"task": jo.tasks.synthetic_regression(0)}, "task.key must be a random key"),
+    ({"task": jo.tasks.synthetic_regression(0.0)}, "task.key must be a random key"),
     ({"initial": "x"}, "initial must be a number or an array"),
     ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
     ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),
@@ -160,13 +161,60 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
-    monkeypatch.setattr(batching, "of_device", lambda: None)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
-    arguments = {"key": jax.random.key(0), "task": task} | GOOD | changes
+    monkeypatch.setattr(batching, "device_memory", lambda: None)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
+    call = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
-        jo.simulate(**arguments)
+        jo.simulate(**call)
     assert str(caught.value).startswith(words), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+KEYWORDS = [
+    (lambda: jo.cotaf(lr=0.1, steps=2), "cotaf", "lr", "did you mean step_size?"),
+    (lambda: jo.cobaaf(learning_rate=0.1), "cobaaf", "learning_rate", "did you mean step_size?"),
+    (lambda: jo.fedavg(0.1, local_steps=2), "fedavg", "local_steps", "did you mean steps?"),
+    (lambda: jo.baaf(0.1, 2, batch_size=5), "baaf", "batch_size", "did you mean batch?"),
+    (lambda: jo.Channel(snr=10), "Channel", "snr", "did you mean snr_db?"),
+    (lambda: jo.Channel().replace(SNR=10), "Channel", "SNR", "did you mean snr_db?"),
+    (lambda: jo.SGD(0.1, 2, eta=3), "SGD", "eta", "did you mean step_size?"),
+    (lambda: jo.simulate(num_rounds=3), "simulate", "num_rounds", "did you mean rounds?"),
+    (lambda: jo.sweep(seed=3), "sweep", "seed", "did you mean key?"),
+    (lambda: jo.calibrate(runs=3), "calibrate", "runs", "did you mean trials?"),
+    (lambda: jo.Constant(zzz=3), "Constant", "zzz", "it takes gain"),
+    (lambda: jo.Online(zzz=3), "Online", "zzz", "it takes none"),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "keyword", "hint"), KEYWORDS, ids=lambda x: str(x)[:15])
+def test_an_unknown_keyword_is_told_the_right_one(call, name, keyword, hint):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == f"{name}() has no argument {keyword}: {hint}"
+
+
+def test_signatures_are_those_of_the_definitions():
+    assert list(inspect.signature(jo.cotaf).parameters)[:3] == ["step_size", "steps", "batch"]
+    assert list(inspect.signature(jo.Constant).parameters) == ["gain"]
+    assert inspect.signature(jo.simulate).parameters["plan"].kind.name == "KEYWORD_ONLY"
+
+
+@pytest.mark.slow
+def test_an_int_is_a_seed(task):
+    """`simulate`, `sweep` and `calibrate` take n for `jax.random.key(n)`, and so does a task."""
+    cotaf = jo.cotaf(**LOCAL)
+    swept = jo.Channel(snr_db=[1.0, 2.0])
+    for call in (
+        lambda key: jo.simulate(key, cotaf, jo.Channel(), task, 2, 2, calibration_trials=3),
+        lambda key: jo.sweep(key, cotaf, swept, task, 2, 2, calibration_trials=3),
+        lambda key: jo.calibrate(key, cotaf, task, 2, 3),
+        lambda key: jo.simulate(
+            0, jo.fedavg(**LOCAL), jo.Channel(), jo.tasks.synthetic_regression(key, 3, 5, 2), 2, 2
+        ),
+    ):
+        for seed in (7, np.int64(7)):
+            pairs = zip(*map(jax.tree.leaves, (call(seed), call(jax.random.key(7)))), strict=True)
+            assert all((one == other).all() for one, other in pairs)
 
 
 @pytest.mark.parametrize(
@@ -201,13 +249,13 @@ def test_bad_synthetic_tasks(changes, words):
 def test_results_take_what_is_said(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
-    monkeypatch.setattr(batching, "refuse", lambda names, what, taken: said.append(taken))
+    monkeypatch.setattr(batching, "refuse_memory", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
-        arguments, options = _arguments.experiment(*run, user_power=user_power)
-        found = simulation._program.lower(options, **arguments).out_info
+        values, options = arguments.experiment(*run, user_power=user_power)
+        found = simulation._program.lower(options, **values).out_info
         taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
-        running = _chunks.bytes_per_trial((algorithm,), task, 3)
+        running = batching.bytes_per_trial((algorithm,), task, 3)
         assert said[-1] - running == taken - 4 * found.gap.size
 
 
@@ -264,12 +312,13 @@ def test_canonical_does_not_keep_everything():
 
 def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
-    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), _arguments.Asked(1, 1, 1)
+    mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), arguments.Workload(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
-        _arguments.entered(jo.fedavg(**LOCAL, transform=optimizer), jo.Channel(), task, once, 1)
+        algorithm = jo.fedavg(**LOCAL, transform=optimizer)
+        arguments.checked_setting(algorithm, jo.Channel(), task, once, 1)
     for server in (optax.sgd(1.0), optax.adam(0.1), optax.yogi(0.1), optax.sgd(0.1, 0.9)):
         algorithm = jo.cotaf(**LOCAL).replace(server=server)
-        setting, _ = _arguments.entered(algorithm, jo.Channel(), task, once, 1)
+        setting, _ = arguments.checked_setting(algorithm, jo.Channel(), task, once, 1)
         assert isinstance(setting.algorithm.server, jo.Optimizer)
 
 
@@ -309,22 +358,22 @@ def test_a_part_that_needs_what_no_plan_holds_is_named(task):
 
 def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
-    looked, original = [], _validate.refuse_outside
+    looked, original = [], inputs.refuse_outside
 
     def counted(path, host, *rest):
         looked.append(path)
         original(path, host, *rest)
 
-    monkeypatch.setattr(_validate, "refuse_outside", counted)
+    monkeypatch.setattr(inputs, "refuse_outside", counted)
     task = jo.tasks.regression(*arrays)
-    run = functools.partial(_arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
+    run = functools.partial(arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
     for _ in range(2):
         run(jo.Channel(), task, 1, 1)
     assert not [path for path in looked if path.startswith("task")]
     bad = task.replace(features=task.features.at[0, 0, 0].set(jnp.nan))
     with pytest.raises(jo.InputError, match=r"task\.features must be finite, got nan"):
         run(jo.Channel(), bad, 1, 1)
-    known = len(inputs._known)
+    known = len(inputs._valid)
     del task, bad
     gc.collect()
-    assert len(inputs._known) < known
+    assert len(inputs._valid) < known

@@ -21,7 +21,7 @@ from jaxota import figures, stats, theory
 from jaxota._core import arguments as _arguments
 from jaxota._core.devices import Spread
 from jaxota.experiments import bounds, bounds_report, rates, rates_report, theory_plots
-from jaxota.study import driver
+from jaxota.study import executor as driver
 from jaxota.theory.measuring import summarise
 from jaxota.theory.region import visit
 from jaxota.theory.side_by_side import Beside, beside, first_of, well_conditioned

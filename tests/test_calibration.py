@@ -80,7 +80,7 @@ def test_calibration_has_random_numbers_of_its_own():
 @pytest.mark.slow
 def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatch):
     """COTAF, BAAF and other SNRs; not another step size, key or other data."""
-    monkeypatch.setattr(calibration, "_plans", {})
+    monkeypatch.setattr(calibration, "_cache", {})
     asked = []
     program = calibration._program
     monkeypatch.setattr(
@@ -109,25 +109,25 @@ def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatc
 @pytest.mark.slow
 def test_nothing_of_somebodys_program_is_remembered(task, monkeypatch):
     """With nothing traced among the arguments, too."""
-    monkeypatch.setattr(calibration, "_plans", {})
+    monkeypatch.setattr(calibration, "_cache", {})
 
     def run():
         experiment = jax.random.key(0), jo.cotaf(1e-2, 2, 3), jo.Channel(10.0), task
         return jo.simulate(*experiment, rounds=3, trials=2, calibration_trials=4).gap
 
     inside = jax.jit(run)()
-    assert not calibration._plans
+    assert not calibration._cache
     np.testing.assert_allclose(inside, run(), rtol=1e-4)
-    assert len(calibration._plans) == 1
+    assert len(calibration._cache) == 1
 
 
 def test_few_plans_are_remembered(task, monkeypatch):
-    monkeypatch.setattr(calibration, "_plans", {})
+    monkeypatch.setattr(calibration, "_cache", {})
     monkeypatch.setattr(calibration, "_program", lambda *_, **__: "a plan")
-    monkeypatch.setattr(calibration, "_REMEMBERED", 3)
+    monkeypatch.setattr(calibration, "_CACHE_SIZE", 3)
     for number in range(5):
         run = jax.random.key(number), jo.cotaf(1e-2, 2, 3), jo.Channel(), task, 3, 2
         arguments, options = _arguments.experiment(*run)
         asked = (arguments[name] for name in ("key", "algorithm", "task", "plan"))
-        assert calibration.remembered(options, *asked) == "a plan"
-    assert len(calibration._plans) == 3
+        assert calibration.cached_plan(options, *asked) == "a plan"
+    assert len(calibration._cache) == 3

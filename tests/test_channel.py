@@ -8,7 +8,7 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota.stages.channel import Block, Ideal, noise_over, superpose
-from jaxota.stages.fading import everyone
+from jaxota.stages.fading import ideal_link
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
 
@@ -58,7 +58,7 @@ def test_noise_is_white_gaussian_and_independent_between_blocks_and_rounds(task)
     keys = jax.random.split(jax.random.key(0), (count, 2))
 
     def draw(key):
-        return superpose(key, block, jnp.float32(9.0), channel.noise_variance(2), everyone(3))[0]
+        return superpose(key, block, jnp.float32(9.0), channel.noise_variance(2), ideal_link(3))[0]
 
     noise = jax.jit(jax.vmap(jax.vmap(draw)))(keys)
     noise = np.asarray(noise).reshape(count, 4)  # variance sw2·(P/α)/N² = 1
@@ -175,7 +175,7 @@ def test_an_energy_for_each_user_weights_the_average():
     values = np.random.default_rng(0).standard_normal((4, 3), np.float32)
     energy, noise, floor = np.float32([0.5, 2.0, 8.0, 0.1]), np.float32(0.7), 0.6
     heard = np.float32([1.0, 1.0, 1.0, 0.0])
-    link = everyone(4).replace(heard=heard, floor=np.float32(floor))
+    link = ideal_link(4).replace(heard=heard, floor=np.float32(floor))
     keys = jax.random.split(jax.random.key(1), 4000)
 
     @jax.jit

@@ -22,7 +22,7 @@ from jaxota._core import batching as _chunks
 from jaxota._core import devices as _devices
 from jaxota.cli import main as cli
 from jaxota.cli import process, run
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
 
@@ -226,7 +226,7 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
-        (["run", "fig4", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (["run", "fig4", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (
             ["run", "cnn", "--data-dir", "."],
             "data_dir must not be given for digits, which need no files",

@@ -10,8 +10,9 @@ import pytest
 import jaxota as jo
 from jaxota._core import batching
 from jaxota._core import batching as _chunks
-from jaxota.study import cuts, programs
-from jaxota.study.job import StudyJob
+from jaxota.study import compile as programs
+from jaxota.study import layout as cuts
+from jaxota.study.executor import StudyJob
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -124,4 +125,4 @@ def test_chunks_are_a_moments_work(monkeypatch):
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB")],
 )
 def test_bytes_in_words(count, words):
-    assert batching.in_words(count) == words
+    assert batching.format_bytes(count) == words

@@ -11,7 +11,7 @@ import jaxota as jo
 from jaxota import plots
 from jaxota.cli import report
 from jaxota.simulation import _program
-from jaxota.tasks import _blocks, _functions
+from jaxota.tasks import model_functions
 
 KEY = jax.random.key(0)
 DIM, SIZES = 3, (5, 2, 1)
@@ -152,8 +152,8 @@ def test_evaluation_in_blocks_changes_nothing(logistic, monkeypatch):
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(logistic, model)
 
     whole = evaluated()
-    each = _functions.activations(logistic.start, logistic.loss, logistic.columns)
-    monkeypatch.setattr(_blocks, "BLOCK", 6 * each)
+    each = model_functions.activations(logistic.start, logistic.loss, logistic.columns)
+    monkeypatch.setattr(model_functions, "BLOCK", 6 * each)
     assert logistic._block == 6  # of 15 samples in all; 2 of each user's 5
     for a, b in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
@@ -167,13 +167,18 @@ def test_what_loops_and_calls_compute_is_counted():
         return jax.lax.scan(lambda c, _: (jnp.sin(c) * 2.0, None), x, length=7)[0]
 
     called = jax.jit(lambda x: (jnp.sin(x) * 2.0).reshape(2, 5))
-    assert _blocks.computed(looped, x) == 20 and _blocks.computed(looped, x, kept=True) == 140
-    assert _blocks.computed(called, x) == 20
-    either = _blocks.computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
+    assert (
+        model_functions.count_computed(looped, x) == 20
+        and model_functions.count_computed(looped, x, kept=True) == 140
+    )
+    assert model_functions.count_computed(called, x) == 20
+    either = model_functions.count_computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
     assert either == 20
-    assert _blocks.computed(lambda x: x, x) == 0
+    assert model_functions.count_computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
-    assert _blocks.computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    assert (
+        model_functions.count_computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    )
 
 
 def test_memory_grows_with_what_is_evaluated(users, logistic):

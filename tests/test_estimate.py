@@ -11,7 +11,7 @@ from agree import assert_within
 import jaxota as jo
 from jaxota._core.state import Moments
 from jaxota.stages.channel import Block, Channel, superpose
-from jaxota.stages.fading import everyone
+from jaxota.stages.fading import ideal_link
 
 USERS, DIM, COUNT = 5, 7, 4000
 
@@ -46,7 +46,7 @@ def _squared_errors(estimator, snr_db, scale):
     def squared_error(key):
         k_users, k_noise = jax.random.split(key)
         held = mean[:, None] + jnp.sqrt(var)[:, None] * jax.random.normal(k_users, (USERS, DIM))
-        block, link = _block(held - origin[None], moments, origin), everyone(USERS)
+        block, link = _block(held - origin[None], moments, origin), ideal_link(USERS)
         noise = Channel(snr_db=snr_db).noise_variance(DIM)
         received, deviation, _ = superpose(k_noise, block, energy, noise, link)
         estimate = _estimate(estimator, received, deviation, block, link)
@@ -72,7 +72,7 @@ def test_reported_moments_are_those_of_the_users():
     origin, received = jnp.full(DIM, 2.0), jnp.ones(DIM)
     held = np.asarray(values) + 2.0
     moments = _moments(jnp.asarray(held.mean(1)), jnp.asarray(held.var(1)))
-    link, deviation = everyone(USERS), jnp.float32(0.5)
+    link, deviation = ideal_link(USERS), jnp.float32(0.5)
     reported = _estimate(jo.ReportedMMSE(), received, deviation, _block(values, None, origin), link)
     planned = _estimate(jo.MMSE(), received, deviation, _block(values, moments, origin), link)
     np.testing.assert_allclose(reported, planned, rtol=1e-5)
@@ -88,14 +88,14 @@ def test_without_noise_every_estimator_is_the_identity(estimator):
         zero, each = np.zeros(USERS, "f4"), np.full(USERS, spread, "f4")
         moments = _moments(zero, each, zero[0], each[0])
         block = _block(jnp.zeros((USERS, DIM)), moments)
-        estimate = _estimate(estimator, received, jnp.float32(0.0), block, everyone(USERS))
+        estimate = _estimate(estimator, received, jnp.float32(0.0), block, ideal_link(USERS))
         np.testing.assert_array_equal(estimate, received)
 
 
 @pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
 def test_limits_of_the_prior(estimator):
     """A flat prior leaves what was received; a point prior ignores it."""
-    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), everyone(USERS)
+    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), ideal_link(USERS)
     three = jnp.full(USERS, 3.0)
     for spread, expected in ((jnp.inf, np.arange(7.0)), (0.0, np.full(7, 3.0))):
         moments = _moments(three, jnp.full(USERS, spread), three[0], jnp.float32(spread))
@@ -108,7 +108,7 @@ def test_limits_of_the_prior(estimator):
 @jax.jit
 def _james_stein_errors(truth, deviation):
     keys = jax.random.split(jax.random.key(0), COUNT)
-    block, link = _block(jnp.zeros((USERS, len(truth)))), everyone(USERS)
+    block, link = _block(jnp.zeros((USERS, len(truth)))), ideal_link(USERS)
 
     def error(key):
         received = truth + deviation * jax.random.normal(key, truth.shape)
@@ -130,7 +130,7 @@ def test_james_stein_is_never_worse_than_the_identity(size):
 
 def test_james_stein_formula():
     received, deviation = jnp.array([1.0, -2.0, 2.0]), jnp.float32(np.sqrt(4.5))
-    block, link = _block(jnp.zeros((USERS, 3)), None, jnp.full(3, 10.0)), everyone(USERS)
+    block, link = _block(jnp.zeros((USERS, 3)), None, jnp.full(3, 10.0)), ideal_link(USERS)
     estimate = _estimate(jo.JamesStein(), received, deviation, block, link)
     np.testing.assert_allclose(estimate, 10 + 0.5 * received, rtol=1e-6)  # 1 − (3−2)·4.5/9
     flat = _estimate(jo.JamesStein(), received, jnp.float32(100.0), block, link)
@@ -152,7 +152,7 @@ def _pooled_errors(heard):
     mean, noise = jnp.asarray(MEANS), jnp.float32(NOISE)
     whole = (OWN + (USERS - 1) * SHARED) / USERS
     moments = _moments(mean, jnp.full(USERS, OWN), mean.mean(), jnp.float32(whole))
-    link = everyone(USERS).replace(heard=heard)
+    link = ideal_link(USERS).replace(heard=heard)
 
     def squared_error(key):
         k_common, k_users, k_noise = jax.random.split(key, 3)

@@ -4,15 +4,15 @@ import jax
 import pytest
 
 import jaxota as jo
-from jaxota.stages.fading import Still
-from jaxota.study import fields
+from jaxota.stages.fading import NoFading
+from jaxota.study import resolve
 
 ALGORITHM, CHANNEL = jo.cobaaf(0.1, 2, 3), jo.Channel(fading=jo.rayleigh())
 TASK = jo.tasks.synthetic_regression(jax.random.key(0), 3, 5, 2)
 KNOWN = (
-    fields.paths(ALGORITHM, "algorithm")
-    | fields.paths(CHANNEL, "channel")
-    | fields.paths(TASK, "task")
+    resolve.field_paths(ALGORITHM, "algorithm")
+    | resolve.field_paths(CHANNEL, "channel")
+    | resolve.field_paths(TASK, "task")
 )
 
 
@@ -31,7 +31,7 @@ KNOWN = (
     ],
 )
 def test_a_name_finds_its_path(name, path):
-    assert fields.find(name, KNOWN) == path
+    assert resolve.find_field(name, KNOWN) == path
 
 
 @pytest.mark.parametrize(
@@ -47,40 +47,41 @@ def test_a_name_finds_its_path(name, path):
 )
 def test_unknown_names_are_told_the_nearest(name, words):
     with pytest.raises(jo.InputError) as caught:
-        fields.find(name, KNOWN)
+        resolve.find_field(name, KNOWN)
     assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
 
 
 def test_an_ambiguous_name_is_told_all_it_may_mean():
-    both = fields.paths(jo.Channel(), "here") | fields.paths(jo.Channel(), "there")
+    both = resolve.field_paths(jo.Channel(), "here") | resolve.field_paths(jo.Channel(), "there")
     with pytest.raises(jo.InputError) as caught:
-        fields.find("snr_db", both)
+        resolve.find_field("snr_db", both)
     assert str(caught.value) == "snr_db must be spelled out, one of here.snr_db, there.snr_db"
-    assert fields.find("there.snr_db", both) == "there.snr_db"
+    assert resolve.find_field("there.snr_db", both) == "there.snr_db"
 
 
 def test_what_multiplies_is_swept_and_what_counts_is_not():
-    swept = {path.rsplit(".", 1)[-1] for path, field in KNOWN.items() if fields.swept(field)}
+    swept = {path.rsplit(".", 1)[-1] for path, field in KNOWN.items() if resolve.is_traced(field)}
     assert swept >= {"snr_db", "step_size", "data_spread", "threshold", "csi_error", "key"}
     assert not swept & {"steps", "batch", "users", "snr_per", "fading", "antennas", "channel"}
 
 
 def test_values_are_put_in_their_place_and_the_rest_stays():
-    changed = fields.put(CHANNEL, "channel.fading.answer.threshold", 0.7)
+    changed = resolve.set_field(CHANNEL, "channel.fading.answer.threshold", 0.7)
     assert changed.fading.answer.threshold == 0.7
     assert changed.fading.law == CHANNEL.fading.law and changed.snr_db == CHANNEL.snr_db
-    assert fields.put(CHANNEL, "channel", "another") == "another"
-    assert fields.put(TASK, "task.users", 9).users == 9 and TASK.users == 3
+    assert resolve.set_field(CHANNEL, "channel", "another") == "another"
+    assert resolve.set_field(TASK, "task.users", 9).users == 9 and TASK.users == 3
 
 
 def test_none_is_the_default_where_that_is_a_part_and_else_itself():
-    assert isinstance(fields.put(CHANNEL, "channel.fading", None).fading, Still)
-    plain = fields.put(ALGORITHM, "algorithm.compress", None).compress
+    assert isinstance(resolve.set_field(CHANNEL, "channel.fading", None).fading, NoFading)
+    plain = resolve.set_field(ALGORITHM, "algorithm.compress", None).compress
     assert isinstance(plain, jo.Uncompressed)
-    assert fields.put(ALGORITHM, "algorithm.local.batch", None).local.batch is None
+    assert resolve.set_field(ALGORITHM, "algorithm.local.batch", None).local.batch is None
 
 
 def test_not_every_part_has_every_field():
-    assert fields.has(CHANNEL, "channel.fading.csi_error") and fields.has(CHANNEL, "channel")
-    assert not fields.has(jo.Channel(), "channel.fading.csi_error")
-    assert not fields.has(jo.fedavg(0.1, 1), "algorithm.precode.gain")
+    assert resolve.has_field(CHANNEL, "channel.fading.csi_error")
+    assert resolve.has_field(CHANNEL, "channel")
+    assert not resolve.has_field(jo.Channel(), "channel.fading.csi_error")
+    assert not resolve.has_field(jo.fedavg(0.1, 1), "algorithm.precode.gain")

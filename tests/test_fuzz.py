@@ -19,11 +19,9 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
-from jaxota._core import arguments as _arguments
 from jaxota._core import batching, inputs
-from jaxota._core import inputs as _validate
-from jaxota.study import job
-from jaxota.theory import measuring
+from jaxota.study import executor as job
+from jaxota.theory import comparison, measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
 
@@ -39,7 +37,7 @@ LEFT_OUT += "ReportedMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Error "
-LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist
 
 
@@ -52,11 +50,12 @@ def stopped(monkeypatch, tmp_path):
 
     for module, name in ((simulation, "_program"), (sweeping, "_program"), (measuring, "_visit")):
         monkeypatch.setattr(module, name, stop)
+    monkeypatch.setattr(comparison, "_runs", stop)
     for module in (simulation, sweeping):
-        monkeypatch.setattr(module, "remembered", stop)
+        monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)
-    monkeypatch.setattr(batching, "of_device", lambda: None)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(batching, "device_memory", lambda: None)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(job, "cut", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
@@ -163,11 +162,11 @@ def test_every_public_function_is_here():
 @pytest.mark.parametrize(
     ("module", "check", "name", "argument"),
     [
-        (_validate, "refuse_outside", "jo.Channel", "power"),
-        (_validate, "refuse_fractions", "jo.Channel", "participants"),
-        (batching, "refuse", "jo.simulate", "rounds"),
-        (_arguments, "refuse_swept", "jo.cotaf", "step_size"),
-        (inputs, "consult", "jo.Optimizer", "optimizer"),
+        (inputs, "refuse_outside", "jo.Channel", "power"),
+        (inputs, "refuse_fractions", "jo.Channel", "participants"),
+        (batching, "refuse_memory", "jo.simulate", "rounds"),
+        (simulation, "refuse_swept", "jo.cotaf", "step_size"),
+        (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],
 )
 def test_a_hole_is_found(monkeypatch, module, check, name, argument):

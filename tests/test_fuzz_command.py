@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from jaxota.cli import main as cli
 from jaxota.cli.report import FORMATS
 from jaxota.figures import FIGURES
-from jaxota.study import driver, parsing
-from jaxota.tasks.images import known
+from jaxota.study import executor as driver
+from jaxota.study import grid as parsing
+from jaxota.tasks import images
 
 pytestmark = pytest.mark.slow  # many, or processes
 
@@ -68,7 +69,7 @@ COMMON = {
     "--shard": st.sampled_from([*ODD, "1/1", "2/2", "-1/2", "0/0", "a/b", "1/2/3", "1.0/2"]),
 }
 IMAGES = {
-    "--dataset": none_of(*known.DATASETS),
+    "--dataset": none_of(*images.DATASETS),
     "--data-dir": NOWHERE,
     "--init-scale": real(lambda x: 0 <= x < float("inf")),
 }

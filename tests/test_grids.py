@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota.study.grids import Grid, points
+from jaxota.study.grid import Grid, points
 
 
 def test_fields_are_axes_in_the_order_they_are_given():

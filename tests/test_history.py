@@ -105,10 +105,14 @@ def test_files_keep_what_was_swept(swept, tmp_path):
 
 def test_a_setting_is_never_taken_for_a_score():
     """A score that has the name of a swept field: the field is shown with its full path."""
-    from jaxota.sweeping import _named
+    from jaxota.sweeping import _short_names
 
     settings = {"channel.snr_db": 1, "channel.power": 2, "task.key": 3}
-    assert list(_named(settings, {"power", "snr_db"})) == ["channel.snr_db", "channel.power", "key"]
+    assert list(_short_names(settings, {"power", "snr_db"})) == [
+        "channel.snr_db",
+        "channel.power",
+        "key",
+    ]
 
 
 @pytest.mark.parametrize("damage", ["nothing there", "cut", "flipped", "text", "folder", "foreign"])

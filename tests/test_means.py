@@ -6,8 +6,9 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.study import means
-from jaxota.study.spaces import Space, Variable
+from jaxota.study import layout
+from jaxota.study import summary as means
+from jaxota.study.layout import Space, Variable
 
 TRIALS, SCORES = 23, ["gap", "loss"]
 LEAD = ("algorithm", "snr_db", "trial")
@@ -42,7 +43,7 @@ def arrays():
 def _merged(arrays, block, reference=0, order=1):
     blocks = {"snr_db": 1, "trial": block}
     full = Space(SIZES, blocks, VARIABLES, {"snr_db": ("snr_db", [0, 10])})
-    kept = means.space(full, SCORES)
+    kept = layout.moments_space(full, SCORES)
     assert kept.count == full.count  # chunk by chunk
     found = kept.empty()
     for number in range(full.count)[::order]:
@@ -96,7 +97,7 @@ def test_one_trial_has_no_variance(arrays):
     few = {k: v[:, :, :1] for k, v in arrays.items()}
     full = Space(SIZES | {"trial": 1}, {"snr_db": 2, "trial": 1}, VARIABLES)
     told = means.of_block(few, full, SCORES, 0, 5)
-    data = means.merged(means.space(full, SCORES).dataset(told))
+    data = means.merged(layout.moments_space(full, SCORES).dataset(told))
     assert (
         np.isnan(data.gap_var).all()
         and (data.gap_mean.sel(algorithm=0) == few["gap"][0, :, 0]).all()
@@ -107,7 +108,7 @@ def test_blocks_that_are_not_there_yet_are_left_out(arrays):
     """The mean is that of the trials that are there, and says how many these are."""
     half = {k: v[:, :, :10] for k, v in arrays.items()}
     full = Space(SIZES, {"snr_db": 2, "trial": 10}, VARIABLES)
-    kept = means.space(full, SCORES)
+    kept = layout.moments_space(full, SCORES)
     found = kept.empty()
     told = means.of_block(half, full, SCORES, 0, 5)
     for name, variable in kept.variables.items():

@@ -16,7 +16,7 @@ def _drawn(seeds, streams, size, count):
 
     def draw(seed, stream):
         words = prng.words(jax.random.key(seed))
-        return prng.indices(words, stream, size, count)
+        return prng.minibatch_indices(words, stream, size, count)
 
     return jax.vmap(jax.vmap(draw, (None, 0)), (0, None))(seeds, streams)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 import jaxota as jo
-from jaxota.study.parsing import parse_bytes, parse_grid, parse_shard, parse_values
+from jaxota.study.grid import parse_bytes, parse_grid, parse_shard, parse_values
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ setattr(holder, {!r}, hooked)
     ("holder", "name"),
     [
         ("builtins", "__import__"),  # of the first module, and so before jax is there
-        ("jaxota.study.driver", "drive"),
+        ("jaxota.study.executor", "drive"),
         ("jax.stages:Lowered", "compile"),
         ("matplotlib.figure:Figure", "savefig"),
         ("jaxota.cli.progress", "show"),

@@ -18,7 +18,7 @@ from jaxota.experiments import designs, reproduction, reproduction_runs
 from jaxota.experiments.claims import PARTS
 from jaxota.experiments.reproduction import Choice, Family
 from jaxota.experiments.reproduction_effects import Judged, claims_of, main_effects, natural
-from jaxota.study.descriptions import describe
+from jaxota.study.describe import describe
 
 FAMILIES = list(reproduction.FAMILIES.values())
 

@@ -10,8 +10,8 @@ import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching
 from jaxota.cli.run import Runner
-from jaxota.study import driver
-from jaxota.study.programs import Programs
+from jaxota.study import executor as driver
+from jaxota.study.compile import Programs
 
 FIG1 = dataclasses.replace(figures.FIGURES["fig1"], rounds=2, trials=2)
 QUIET = lambda *_, **__: None  # noqa: E731
@@ -52,8 +52,8 @@ SWEPT = jnp.array([0.1, 0.2])
 )
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch, tmp_path):
     monkeypatch.setattr(Programs, "_compile", None)
-    monkeypatch.setattr(driver, "of_machine", lambda: 2**34)
-    monkeypatch.setattr(batching, "of_machine", lambda: 2**34)
+    monkeypatch.setattr(driver, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
         Runner(tmp_path, QUIET)(dataclasses.replace(FIG1, **changed).study())
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -8,9 +8,10 @@ import pytest
 
 import jaxota as jo
 from jaxota.stages.fading import Rayleigh, Rician
-from jaxota.study import programs, results
-from jaxota.study.job import StudyJob
-from jaxota.study.settings import enter
+from jaxota.study import compile as programs
+from jaxota.study import summary as results
+from jaxota.study.executor import StudyJob
+from jaxota.study.resolve import enter
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from jaxota.study.spaces import Space, Variable
+from jaxota.study.layout import Space, Variable
 
 SPACE = Space(
     {"algorithm": 2, "snr_db": 5, "steps": 3, "trial": 7, "round": 4},

@@ -22,8 +22,8 @@ import jaxota as jo
 from jaxota._core import batching as _chunks
 from jaxota.cli import main as cli
 from jaxota.study import store as stores
-from jaxota.study.descriptions import describe, difference
-from jaxota.study.job import StudyJob
+from jaxota.study.describe import describe, difference
+from jaxota.study.executor import StudyJob
 from jaxota.study.store import Store
 
 STUDY = small.replace(trials=7)  # 2 settings × chunks of 3, 3 and 1 trials
@@ -191,7 +191,7 @@ def test_nothing_is_unpickled(out, whole, tmp_path, how):
     with np.load(plan, allow_pickle=False) as stored:  # measured anew, and kept
         assert "0.update_energy" in stored
     for source in Path(jo.__file__).parent.rglob("*.py"):
-        if source.name != "elsewhere.py":  # what a process sends to its own workers
+        if source.name != "executor.py":  # what a process sends to its own workers
             assert not re.search("import (cloud)?pickle|allow_pickle=True", source.read_text())
 
 
@@ -288,7 +288,7 @@ def within(name):
 def test_code_is_told_alike_in_every_process():
     words = f"""
 import json, jax, jax.numpy as jnp
-from jaxota.studies.descriptions import describe
+from jaxota.study.describe import describe
 {inspect.getsource(within)}
 print(json.dumps(describe([jax.jit(within), jnp.tanh])))
 """

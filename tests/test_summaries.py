@@ -7,8 +7,8 @@ import xarray
 
 import jaxota as jo
 from jaxota import stats
-from jaxota.study import results
-from jaxota.study.summaries import diverged, metric_of, power_ratio, summary
+from jaxota.study import summary as results
+from jaxota.study.summary import diverged, metric_of, power_ratio, summary
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

@@ -23,33 +23,34 @@ import jaxota as jo
 from jaxota import stages
 from jaxota._core import stage_checks
 from jaxota.stages.channel import Ideal
-from jaxota.stages.fading import Nakagami, Rayleigh, Rician, Still
+from jaxota.stages.fading import Nakagami, NoFading, Rayleigh, Rician
 
 NAMESPACES = {"jo": jo, "tasks": jo.tasks, "theory": jo.theory, "stats": jo.stats}
 NAMESPACES |= {"plots": jo.plots, "stages": jo.stages}
-# Packages that show what their modules define; the other three are modules themselves.
-REEXPORTS = {(name, "jaxota") for name in ("jaxota", "jaxota.tasks", "jaxota.theory")}
+# Packages that show what their modules define; the others are modules themselves.
+REEXPORTS = ("jaxota", "jaxota.tasks", "jaxota.theory", "jaxota.stages")
 STUB = Path(jo.__file__).with_suffix(".pyi").read_text()
 
 
 def public():
-    """Every public function and class by its name, those of the package's own modules."""
-    found = {}
+    """Every public function and class of the package by its name."""
+    values = {}
     for place, module in NAMESPACES.items():
         for name in dir(module):
             value = getattr(module, name)
             home = getattr(value, "__module__", "")
-            mine = home == module.__name__ or (module.__name__, home[:6]) in REEXPORTS
-            if not name.startswith("_") and callable(value) and mine:
-                found[f"{place}.{name}"] = value
-    return found
+            reexported = module.__name__ in REEXPORTS and home.startswith("jaxota")
+            own = home == module.__name__ or reexported
+            if not name.startswith("_") and callable(value) and own:
+                values[f"{place}.{name}"] = value
+    return values
 
 
 PUBLIC = public()
 
 
 def arguments(value) -> list[str]:
-    """What one may give: parameters of a function, fields of a class that has them."""
+    """Parameters of a function, fields of a dataclass."""
     if not inspect.isclass(value):
         return list(inspect.signature(value).parameters)
     if not dataclasses.is_dataclass(value):
@@ -58,15 +59,18 @@ def arguments(value) -> list[str]:
 
 
 def explained(value) -> set[str]:
-    """What a docstring explains: `name: …` or `name, other: …` at the beginning of a line of its
-    own, and, where it says that arguments are those of another, what that one explains."""
-    text = inspect.getdoc(value) or ""
-    names = {n for line in re.findall(r"^([a-z_0-9, ]+): \S", text, re.M) for n in line.split(", ")}
+    """Names under `Args:` or `Attributes:` of a docstring, and, where it says that arguments are
+    those of another function or class, the names that that one explains."""
+    text = (inspect.getdoc(value) or "") + "\n"
+    names = set()
+    for section in re.findall(r"^(?:Args|Attributes):\n((?: {4}.*\n|\n)*)", text, re.M):
+        for line in re.findall(r"^ {4}([a-z_][a-z_0-9, ]*): \S", section, re.M):
+            names |= set(line.split(", "))
     for sentence in re.findall(r"those of (`\w+`(?:(?:,| and| and of) `\w+`)*)", text):
         for other in re.findall(r"`(\w+)`", sentence):
             place = sys.modules[value.__module__]
             names |= explained(getattr(place, other, None) or getattr(jo, other))
-    for group, other in re.findall(r"^([a-z_, ]+): as of `(\w+)`", text, re.M):
+    for group, other in re.findall(r"^ *([a-z_, ]+): as of `(\w+)`", text, re.M):
         assert set(group.split(", ")) <= explained(getattr(sys.modules[value.__module__], other))
     return names
 
@@ -79,11 +83,15 @@ def test_every_argument_is_explained(name):
     assert not missing, f"{name} does not explain {sorted(missing)}"
 
 
-def test_what_is_explained_is_read_as_it_stands():
-    def one(x, y):
+def test_explained_arguments_are_read_from_their_section_alone():
+    def one(x, y, z):
         """Words.
 
-        x: a number, as in y: never.
+        z: not here.
+
+        Args:
+            x: a number, as in y: never.
+                y: nor here.
         """
 
     assert explained(one) == {"x"}
@@ -92,9 +100,33 @@ def test_what_is_explained_is_read_as_it_stands():
 
 def test_every_public_name_resolves():
     names = re.findall(r"import \w+ as (\w+)", STUB)
-    assert len(names) > 40 and set(names) == set(vars(jo)["__all__"])
+    assert len(names) > 40 and set(names) == set(dir(jo))
     for name in names:
         assert getattr(jo, name) is not None
+
+
+def test_a_star_import_leaves_the_builtin_open_alone():
+    names: dict[str, object] = {}
+    exec("from jaxota import *", names)
+    assert "open" not in names and names["simulate"] is jo.simulate
+    assert callable(jo.open) and {*names} >= {*dir(jo)} - {"open"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        (jo, "Rayleigh", "jaxota has no Rayleigh: did you mean rayleigh?"),
+        (jo, "jamesstein", "jaxota has no jamesstein: did you mean JamesStein?"),
+        (jo, "simulat", "jaxota has no simulat: did you mean simulate?"),
+        (jo, "zzz", "jaxota has no zzz"),
+        (jo, "__wrapped__", "jaxota has no __wrapped__"),
+        (jo.tasks, "MNIST", "jaxota.tasks has no MNIST: did you mean mnist?"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest_one(module, name, message):
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value) == message
 
 
 def test_experiments_are_named_without_what_is_slow_to_import():
@@ -117,7 +149,9 @@ def test_functions_do_not_hide_modules():
         assert getattr(sys.modules[parent], name) is module, found.name
 
 
-@pytest.mark.parametrize("function", [jo.simulate, jo.sweep, jo.calibrate, jo.theory.measure])
+@pytest.mark.parametrize(
+    "function", [jo.simulate, jo.sweep, jo.calibrate, jo.theory.measure, jo.theory.compare]
+)
 def test_options_are_named(function):
     parameters = list(inspect.signature(function).parameters.values())
     trials = [p.name for p in parameters].index("trials")
@@ -135,7 +169,7 @@ COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped
 COMPRESSORS += [jo.Clipped(leak=1.0)]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
 PRECODERS += [jo.Level()]
-FADING: list[stages.Fades] = [Still(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
+FADING: list[stages.Fades] = [NoFading(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]
 LAWS: list[stages.Law] = [Rayleigh(), Rician(3.0), Nakagami(2.0)]
 ANSWERS: list[stages.Answer] = [jo.Inversion()]
 NOISE: list[stages.Noise] = [jo.Gaussian()]

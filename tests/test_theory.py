@@ -17,7 +17,7 @@ from jaxota._core.part import part
 from jaxota._core.state import Moments
 from jaxota.experiments.bounds import CASES
 from jaxota.stages.channel import Block, superpose
-from jaxota.stages.fading import everyone
+from jaxota.stages.fading import ideal_link
 from jaxota.theory.measuring import _line, _visit
 from jaxota.theory.noise import largest
 from jaxota.theory.side_by_side import beside, first_of, well_conditioned
@@ -332,7 +332,7 @@ def _errors(users, threshold, shift):
     """
     grid = jnp.stack([x.ravel() for x in jnp.meshgrid(*map(jnp.float32, (NOISES, GAINS, SCALES)))])
     heard = np.arange(users) % 2 == 0 if threshold < 1 else np.ones(users, bool)
-    link = everyone(users).replace(
+    link = ideal_link(users).replace(
         heard=jnp.float32(heard), floor=jnp.float32(threshold), amplification=jnp.ones(users)
     )
     mean, shape = jnp.linspace(-4.0, 2.0, users), jnp.linspace(0.5, 2.0, users)
@@ -556,6 +556,51 @@ def test_noise_that_each_precoder_and_estimator_leaves():
             assert found == pytest.approx(expected, rel=1e-4)
             assert needed == pytest.approx(spent[..., :2].max() / reach**2, rel=1e-4)
     assert largest(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precode", [jo.Offline(), jo.Bounded(30.0)], ids=["Offline", "Bounded"])
+def test_effective_noise_is_what_runs_measure(task, precode):
+    """Gains that are known before the run need none; channels can be vmapped over."""
+    algorithm, key = jo.cobaaf(1e-3, 2, 4, precode=precode), jax.random.key(0)
+    plan = jo.calibrate(key, algorithm, task, 3, 5)
+
+    def noise_at(snr_db):
+        channel = jo.Channel(snr_db, participants=3)
+        return theory.effective_noise(algorithm, channel, task, 3, plan)
+
+    both = jax.vmap(noise_at)(jnp.float32([0.0, 20.0]))
+    for setting, snr_db in enumerate((0.0, 20.0)):
+        channel = jo.Channel(snr_db, participants=3)
+        measured = theory.measure(key, algorithm, channel, task, 3, 2, plan=plan)
+        expected = [float(measured.model_noise), float(measured.control_noise)]
+        assert [float(x) for x in noise_at(snr_db)] == pytest.approx(expected)
+        assert [float(x[setting]) for x in both] == pytest.approx(expected)
+    plain = jo.baaf(1e-3, 2, precode=precode, estimate=jo.Identity())
+    noise = theory.effective_noise(plain, jo.Channel(10.0), task, 3, plan)
+    assert [float(x) for x in noise] == pytest.approx([0.1, 0.0])  # sw2, and no control block
+
+
+def test_effective_noise_refuses_gains_of_the_run(task):
+    reported = jo.baaf(1e-3, 2, precode=jo.Online())
+    plan = jo.Plan(np.ones(3), np.ones((3, task.users)), np.ones((3, task.users)))
+    with pytest.raises(jo.InputError, match="precode must choose its gains before the run"):
+        theory.effective_noise(reported, jo.Channel(), task, 3, plan)
+    with pytest.raises(jo.InputError, match="plan must be given for this algorithm"):
+        theory.effective_noise(reported, jo.Channel(), task, 3)
+
+
+def test_compare_refuses_what_it_cannot_run(task):
+    run = jax.random.key(0), jo.baaf(1e-2, 2), jo.Channel(), task
+    with pytest.raises(jo.InputError, match="theorem must be theorem_1, theorem_2 or theorem_3"):
+        theory.compare(*run, (3, 5), 2, theorem=theory.step_size)
+    with pytest.raises(jo.InputError, match="rounds must hold at least one number of rounds"):
+        theory.compare(*run, [], 2, theorem=theory.theorem_1)
+    with pytest.raises(jo.InputError, match="step_size must be a number, or 2 of them"):
+        theory.compare(*run, (3, 5), 2, theorem=theory.theorem_1, step_size=np.ones(3))
+    pulled = run[1].replace(local=jo.Proximal(1e-2, 2, mu=0.1))
+    with pytest.raises(jo.InputError, match="must step by gradients alone here"):
+        theory.compare(run[0], pulled, *run[2:], (3, 5), 2, theorem=theory.theorem_1)
 
 
 def test_measure_refuses_what_has_no_constants(task):

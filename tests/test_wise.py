@@ -11,7 +11,7 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota.experiments import ablation, wise
-from jaxota.stages.fading import everyone
+from jaxota.stages.fading import ideal_link
 
 KEY = jax.random.key(3)
 
@@ -191,7 +191,7 @@ def test_an_error_in_the_correction_bends_the_path_by_the_stated_factor(arrays):
     model, bend = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
     path = functools.partial(rule._path, KEY, problem, user, model, stride=jnp.float32(stride))
-    changed = path(bend=bend + error)[0] - path(bend=bend)[0]
+    changed = path(correction=bend + error)[0] - path(correction=bend)[0]
     hessian = 2 * features[user].T @ features[user] / len(features[user])
     values, basis = np.linalg.eigh(hessian)
     pace = stride * step_size * values
@@ -290,7 +290,7 @@ def test_means_are_coded_and_three_scalars_are_reported(task):
     side = jo.SideInfo(reports=reports)
     sent, _ = centred.encode(values, None, side)
     np.testing.assert_allclose(sent.sum(1), 0.0, atol=1e-6)
-    decoded = centred.decode(sent.mean(0), jnp.float32(0.0), everyone(3), side)
+    decoded = centred.decode(sent.mean(0), jnp.float32(0.0), ideal_link(3), side)
     np.testing.assert_allclose(decoded, values.mean(0), rtol=1e-5, atol=1e-6)
     wise = jo.wise(1e-2, 2)
     mine = wise.compress.report(values, wise.compress.start(3, 4))

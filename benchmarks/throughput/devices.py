@@ -42,7 +42,7 @@ def _measured(name: str, devices: int) -> list[float]:
 def _figure():
     """fig1 as it is run: five algorithms side by side, 100 trials, and both calibrations."""
     from jaxota.figures import EXPERIMENTS
-    from jaxota.study.job import StudyJob
+    from jaxota.study.executor import StudyJob
 
     study = EXPERIMENTS["fig1"].study(0)
     jobs = [StudyJob(study)]

@@ -16,8 +16,8 @@ import jax
 
 import jaxota as jo
 from jaxota._core import devices as _devices
-from jaxota.study import driver
-from jaxota.study.job import StudyJob
+from jaxota.study import executor as driver
+from jaxota.study.executor import StudyJob
 
 TURNS = 3
 

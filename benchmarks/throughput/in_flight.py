@@ -63,7 +63,7 @@ def measured(name, repeats):
 
     seconds = bench.medians({s: with_size(s) for s in sizes if s <= most}, repeats)
     count = trials * rounds * task.users * algorithm.local.steps
-    held = 4 * _chunks._floats_of_steps(algorithm, task) * options.over.devices
+    held = 4 * _chunks._floats_per_step(algorithm, task) * options.over.devices
     print(json.dumps({
         "rates": {size: count / taken for size, taken in seconds.items()},
         "chosen": min(options.chunk, most),

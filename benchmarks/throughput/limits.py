@@ -24,7 +24,7 @@ USERS, SAMPLES, DIM, STEPS, BATCH, ROUNDS, TRIALS, RATE = 20, 100, 10, 10, 10, 6
 def draw(words):
     """The samples [step, user, batch] of a round."""
     streams = jnp.arange(USERS)[None] * STEPS + jnp.arange(STEPS)[:, None]
-    return prng.indices(words, streams, BATCH, jnp.int32(SAMPLES))
+    return prng.minibatch_indices(words, streams, BATCH, jnp.int32(SAMPLES))
 
 
 def rows(table, samples):
@@ -72,7 +72,7 @@ def stepwise(table, key, model):
     words, streams = prng.words(key), jnp.arange(USERS) * STEPS
 
     def step(models, k):
-        samples = prng.indices(words, streams + k, BATCH, jnp.int32(SAMPLES))
+        samples = prng.minibatch_indices(words, streams + k, BATCH, jnp.int32(SAMPLES))
         return descend(models, rows(table, samples)), None
 
     return jax.lax.scan(step, jnp.tile(model, (USERS, 1)), jnp.arange(STEPS))[0].mean(0)

@@ -69,7 +69,7 @@ def main():
     question = __doc__.splitlines()[0]
     given = bench.options(question)
     _devices.virtual()
-    assert isinstance(problems.layout(Flat(task(jo.tasks.MLP(10), 2))), problems.Vectors)
+    assert isinstance(problems.layout_of(Flat(task(jo.tasks.MLP(10), 2))), problems.FlatLayout)
     kinds = {
         "softmax": (jo.tasks.SoftmaxRegression(10), 600, jo.baaf, 16, 20),
         "CNN": (jo.tasks.CNN(10), 100, jo.baaf, 4, 2 if given.short else 4),

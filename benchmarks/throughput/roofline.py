@@ -18,7 +18,7 @@ import jaxota as jo
 from jaxota import rounds
 from jaxota.algorithms import Algorithm
 from jaxota.stages.local import Work
-from jaxota.tasks.problem import layout
+from jaxota.tasks.problem import layout_of
 
 # Peak operations per second in float32 and bytes per second, from the makers' data sheets. A TPU
 # multiplies in bfloat16: products in float32 ("highest") take six passes.
@@ -48,8 +48,8 @@ def cost(function, *arguments):
 def step(kind):
     """One step of one user: rows gathered, gradient, update."""
     own, (_, batch) = problem(kind), STEPS[kind]
-    held = layout(own)
-    here = held.lay(jnp.zeros(own.dim, "float32"))
+    held = layout_of(own)
+    here = held.unravel(jnp.zeros(own.dim, "float32"))
 
     def take(here, samples):
         slope = held.gradient(here, 0, samples)

@@ -1,1 +1,1 @@
-"""Parts, input checks, stage checks, devices, batching, random numbers: what the rooms stand on."""
+"""Machinery below the stages: parts, input and stage checks, devices, batching, random numbers."""

@@ -1,4 +1,9 @@
-"""Values as users give them: cast, or one line that names the field and what it may be."""
+"""Checks and casts of the values that users give: one line names the field and what it may be.
+
+Values are checked by kind (`whole`, `key`, `number`, …) and parts field by field, against their
+declarations (`cast_fields`). In a user's own `jit` or `vmap` numbers are traced, and only their
+shapes are known: there the checks become part of the program, and invalid numbers yield NaN.
+"""
 
 import contextlib
 import contextvars
@@ -15,32 +20,38 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool
 
-from jaxota._core.part import canonical
+from jaxota._core.part import TINY, Bounds, canonical
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
+    import optax
+
     from jaxota._core.arguments import Setting
 
-_TINY = float(np.finfo(np.float32).tiny)
+T = TypeVar("T")
+MOST = 2**31 - 1  # counts are int32 on a device
 
 
 def shown(value: Any) -> str:
-    """A value in a few words on one line."""
+    """Return `value` in a few words on one line, for a message."""
     try:
         words = " ".join(repr(value).split())
-    except Exception:  # of somebody's own class, or as Python writes no more digits
+    except (
+        Exception
+    ):  # a class with a faulty __repr__, or an int with more digits than Python writes
         words = "too many digits" if isinstance(value, int) else f"one of {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
 
 
-MOST = 2**31 - 1  # what counts is an int32 on a device
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> int:
-    """`value` as an int."""
+    """Return `value` as an int within these bounds."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number ≥ {at_least}, got {shown(value)}")
     if at_most is not None and int(value) > at_most:
@@ -48,27 +59,59 @@ def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> i
     return int(value)
 
 
-def seed(value: Any) -> int:
-    """A seed that a random key and NumPy both take."""
-    value = whole("seed", value, 0, at_most=None)
+def seed(value: Any, name: str = "seed") -> int:
+    """Return a seed that a random key and NumPy both take."""
+    value = whole(name, value, 0, at_most=None)
     if value >= 2**32:
-        raise InputError(f"seed must be < 2**32, got {shown(value)}")
+        raise InputError(f"{name} must be < 2**32, got {shown(value)}")
     return value
 
 
+def key(path: str, value: Any, axes: int = 0) -> Any:
+    """Return a typed random key, or an array of keys with up to `axes` axes.
+
+    Args:
+        path: the argument's name in messages.
+        value: a typed key, a raw uint32 key, or an int n, which means `jax.random.key(n)`.
+        axes: number of axes allowed.
+    """
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return jax.random.key(seed(value, path))
+    if isinstance(value, (jax.Array, np.ndarray)):
+        if value.dtype == jnp.uint32 and value.shape[-1:] == (2,):
+            value = jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.ndim <= axes:
+            return value
+    raise InputError(
+        f"{path} must be a random key such as jax.random.key(0), or a seed such as 0, "
+        f"got {shown(value)}"
+    )
+
+
 def words(name: str, value: Any) -> str:
-    """`value`, which is to be read by people."""
+    """Return `value`, a text to be read by people."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be words, got {shown(value)}")
     return value
 
 
 def path(name: str, value: Any) -> pathlib.Path:
-    """`value` as a path."""
-    told = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(told, str) or "\0" in told:
+    """Return `value` as a path."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
         raise InputError(f"{name} must be a path, got {shown(value)}")
     return pathlib.Path(value)
+
+
+def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
+    """Return the allowed value that `value` equals, of its own type."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    for one in one_of:
+        # True == 1 in Python, but a flag is no number here.
+        alike = isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool)
+        if alike and plain == one:
+            return one
+    raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
 
 
 def number(
@@ -78,78 +121,62 @@ def number(
     above: float | None = None,
     infinite: bool = False,
 ) -> jax.Array:
-    """`value` as an array of numbers in these bounds; of what is traced bad ones are NaN."""
-    array = as_array(name, value)
+    """Return `value` as an array of numbers in these bounds; traced ones outside become NaN."""
+    array, bounds = as_array(name, value), Bounds(above, at_least, None, infinite)
     if not array.size:
         raise InputError(f"{name} must hold at least one number, got none")
-    if isinstance(array, jax.core.Tracer):
-        good = kept(jnp, array, above, at_least, None, infinite)[1]
-        return jnp.where(good, array, jnp.nan)
-    refuse_outside(name, np.asarray(array), above, at_least, None, infinite)
+    if is_traced(array):
+        return jnp.where(bounds.hold(array), array, jnp.nan)
+    refuse_outside(name, np.asarray(array), bounds)
     return array
 
 
-def first_line(error: Exception) -> str:
-    """What an error says in one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def key(path: str, value: Any, axes: int = 0) -> Any:
-    """A typed random key, or an array of keys with up to so many axes, from either kind."""
-    if isinstance(value, (jax.Array, np.ndarray)):
-        if value.dtype == jnp.uint32 and value.shape[-1:] == (2,):
-            value = jax.random.wrap_key_data(jnp.asarray(value), impl="threefry2x32")
-        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.ndim <= axes:
-            return value
-    raise InputError(f"{path} must be a random key such as jax.random.key(0), got {shown(value)}")
-
-
-def chosen(path: str, value: Any, one_of: tuple[Any, ...]) -> Any:
-    """That of the values allowed which `value` is."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    for one in one_of:
-        alike = isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool)
-        if alike and plain == one:
-            return one
-    raise InputError(f"{path} must be {' or '.join(map(repr, one_of))}, got {shown(value)}")
-
-
 def as_array(name: str, value: Any, dtype: str = "float32") -> jax.Array:
-    """`value`, real numbers, as an array."""
+    """Return `value`, real numbers, as an array."""
     try:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
             value = float(value)
-        elif not _is_real(value):
+        elif not is_real(value):
             raise TypeError
-        with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
             return jnp.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number or an array, got {shown(value)}") from None
 
 
-def _is_real(value: Any) -> bool:
-    """Whether it is of real numbers, not of words, flags or what else arrays are made of."""
-    if not hasattr(value, "dtype"):
-        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
-            return True  # in somebody's own program
-        value = np.asarray(value)
-    return any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.floating, jnp.integer))
-
-
 def real(name: str, value: Any) -> np.ndarray:
-    """`value`, real numbers or flags, as an array on the host, in its own type."""
+    """Return `value`, real numbers or flags, as a NumPy array of its own type."""
     try:
         array = np.asarray(value)
-        if array.dtype != bool and not _is_real(array):
+        if not is_real(array, flags=True):
             raise TypeError
     except Exception:  # ragged lists, random keys, tracers
         raise InputError(f"{name} must be an array of real numbers, got {shown(value)}") from None
     return array
 
 
+def is_real(value: Any, flags: bool = False) -> bool:
+    """Return whether `value` holds real numbers, or `flags` if these are allowed."""
+    if not hasattr(value, "dtype"):
+        if is_traced(value):
+            return True
+        try:
+            value = np.asarray(value)
+        except Exception:  # a ragged list
+            return False
+    kinds = (jnp.floating, jnp.integer, jnp.bool_) if flags else (jnp.floating, jnp.integer)
+    return any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+
+
+def is_traced(*values: Any) -> bool:
+    """Return whether any of the values belongs to a program that JAX is tracing."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
 def refuse_fractions(path: str, value: Any) -> None:
+    """Raise InputError unless `value` holds whole numbers that fit an int32."""
     as_array(path, value)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+    if is_traced(value):
         return
     host = np.asarray(value, np.float64)
     bad = host[(host != np.round(host)) | (np.abs(host) > MOST)]
@@ -158,92 +185,91 @@ def refuse_fractions(path: str, value: Any) -> None:
         raise InputError(f"{path} must be whole{most}, got {bad.flat[0]:g}")
 
 
-def refuse_outside(
-    path: str,
-    host: np.ndarray,
-    above: float | None,
-    at_least: float | None,
-    below: float | None,
-    infinite: bool,
-) -> None:
-    words, good = kept(np, host, above, at_least, below, infinite)
+def refuse_outside(path: str, host: np.ndarray, bounds: Bounds) -> None:
+    """Raise InputError unless all numbers of `host` are within `bounds`."""
+    good = bounds.hold(host)
     if not good.all():
-        bad = host[~good].flat[0]
-        if above == 0.0 and 0 < bad < _TINY:
-            words = f"≥ {_TINY:.2g}, the least that a device tells from 0"
-        raise InputError(f"{path} must be {words}, got {bad:g}")
+        allowed, bad = str(bounds), host[~good].flat[0]
+        if bounds.above == 0.0 and 0 < bad < TINY:
+            allowed = f"≥ {TINY:.2g}, the least that a device tells from 0"
+        raise InputError(f"{path} must be {allowed}, got {bad:g}")
 
 
-def kept(
-    xp: Any,
-    values: Any,
-    above: float | None,
-    at_least: float | None,
-    below: float | None,
-    infinite: bool,
-) -> tuple[str, Any]:
-    """What values may be, in words, and which of them are, by NumPy or JAX."""
-    words, good = list[str](), ~xp.isnan(values)
-    if not infinite:
-        words, good = ["finite"], good & xp.isfinite(values)
-    if above is not None:
-        least = values >= _TINY if above == 0.0 else values > above
-        words, good = [*words, f"> {above:g}"], good & least
-    if at_least is not None:
-        words, good = [*words, f"≥ {at_least:g}"], good & (values >= at_least)
-    if below is not None:
-        words, good = [*words, f"< {below:g}"], good & (values < below)
-    return " and ".join(words) or "a number", good
+def require(array: jax.Array, bounds: Bounds, message: str) -> None:
+    """Raise InputError(`message`) unless all numbers are within `bounds`; see `check_traced`."""
+    if is_traced(array):
+        check_traced(bounds.hold(array))
+    elif not bounds.hold(np.asarray(array)).all():
+        raise InputError(message)
 
 
-T = TypeVar("T")
+# Traced values: `simulate` and its kin collect the checks of traced numbers while they enter, and
+# make all results NaN in the program where one of them fails.
+_checks: contextvars.ContextVar[list[Any] | None] = contextvars.ContextVar("checks", default=None)
 
 
-def prepared(part: T, name: str) -> T:
-    """`part` with its traced fields as arrays; InputError at the first value not allowed."""
-    changes, held = {}, _as_dataclass(part)
-    for field in dataclasses.fields(held):
+@contextlib.contextmanager
+def traced_checks() -> Iterator[list[Any]]:
+    """Collect the checks of traced numbers made in this block, for `nan_unless`."""
+    checks: list[Any] = []
+    token = _checks.set(checks)
+    try:
+        yield checks
+    finally:
+        _checks.reset(token)
+
+
+def check_traced(good: Bool[Array, "*shape"]) -> None:
+    """Add the condition that all of `good` is true to the checks that are being collected."""
+    checks = _checks.get()
+    if checks is not None:
+        checks.append(good.all())
+
+
+def nan_unless(checks: list[Any], values: T) -> T:
+    """Return `values`, with NaN everywhere if one of the `checks` fails."""
+    if not checks:
+        return values
+    good = functools.reduce(operator.and_, checks)
+    return jax.tree.map(lambda x: jnp.where(good, x, jnp.nan), values)
+
+
+def cast_fields(part: T, name: str) -> T:
+    """Return `part` with its traced fields as arrays; InputError at the first invalid value."""
+    value_of: Any = part
+    changes = {}
+    for field in dataclasses.fields(value_of):
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
             if value is not None or field.default is not None:
-                changes[field.name] = _static(path, value, **field.metadata)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes[field.name] = prepared(value, path)
+                changes[field.name] = _cast_static(path, value, **field.metadata)
+        elif _is_part(value):
+            changes[field.name] = cast_fields(value, path)
         elif "rank" not in field.metadata:
-            _refuse_undeclared(path, field, value)
+            raise InputError(
+                f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if "
+                "it multiplies, `jo.static(...)` if it counts or chooses; or hold a part, "
+                f"got {shown(value)}"
+            )
         elif value is not None:
-            changes[field.name] = _traced(path, value, **field.metadata)
+            changes[field.name] = _cast_traced(path, value, **field.metadata)
         elif field.default is not None:
             raise InputError(f"{path} must be given, got None")
-    return dataclasses.replace(held, **changes)
+    return dataclasses.replace(value_of, **changes)
 
 
-def _as_dataclass(part: Any) -> Any:
-    """`part`, of which type checkers know no more than its own name."""
-    return part
-
-
-def _refuse_undeclared(path: str, field: dataclasses.Field[Any], value: Any) -> None:
-    """A field that is neither traced nor static must hold a part."""
-    raise InputError(
-        f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if it "
-        "multiplies, `jo.static(...)` if it counts or chooses; or hold a part, "
-        f"got {shown(value)}"
-    )
-
-
-def consult(part: Any, path: str, setting: "Setting") -> None:
-    """Let `part`, and every part inside it, check that it goes with the others of the `setting`."""
+def check_together(part: Any, path: str, setting: "Setting") -> None:
+    """Let `part` and all parts inside check that they go with the others of the `setting`."""
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            consult(value, f"{path}.{field.name}", setting)
+        if _is_part(value):
+            check_together(value, f"{path}.{field.name}", setting)
     if hasattr(part, "check"):
         part.check(path, setting)
 
 
 def extra_axes(part: Any, name: str) -> dict[str, int]:
-    """Path of every traced field → its axes beyond the declared ones: 1 for a swept field."""
+    """Map the path of every traced field to its axes beyond the declared ones: 1 if it is swept."""
     if part is None:
         return {}
     extra: dict[str, int] = {}
@@ -251,22 +277,25 @@ def extra_axes(part: Any, name: str) -> dict[str, int]:
         value, path = getattr(part, field.name), f"{name}.{field.name}"
         if field.metadata.get("static"):
             continue
-        if dataclasses.is_dataclass(value):
+        if _is_part(value):
             extra |= extra_axes(value, path)
         elif "rank" in field.metadata and value is not None:
-            extra[path] = _axes(value) - field.metadata["rank"]
+            extra[path] = _rank(value) - field.metadata["rank"]
     return extra
 
 
-def _axes(value: Any) -> int:
-    """How many axes an array has, or a list, which need not be of one shape yet."""
+def _is_part(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _rank(value: Any) -> int:
     try:
         return np.ndim(value)
-    except ValueError:
+    except ValueError:  # a ragged list, which is refused later
         return 1
 
 
-def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
+def _cast_static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_: Any) -> Any:
     if one_of is not None:
         return chosen(path, value, one_of)
     if at_least is not None:
@@ -274,20 +303,11 @@ def _static(path: str, value: Any, at_least: Any = None, one_of: Any = None, **_
     return canonical(value)
 
 
-def _traced(
-    path: str,
-    value: Any,
-    rank: int,
-    above: float | None,
-    at_least: float | None,
-    below: float | None,
-    infinite: bool,
-    dtype: str,
-) -> Any:
+def _cast_traced(path: str, value: Any, rank: int, dtype: str, bounds: Bounds) -> Any:
     if dtype == "key":
         return key(path, value, axes=1)
-    allowed = above, at_least, below, infinite, dtype
-    if dtype == "int32" and _known.get(id(value)) != allowed:
+    rules = bounds, dtype
+    if dtype == "int32" and _valid.get(id(value)) != rules:
         refuse_fractions(path, value)
     array = as_array(path, value, dtype)
     if not rank <= array.ndim <= rank + 1:
@@ -295,88 +315,73 @@ def _traced(
         raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if isinstance(array, jax.core.Tracer):
+    if is_traced(array):
         if dtype != "int32":
-            check(kept(jnp, array, above, at_least, below, infinite)[1])
+            check_traced(bounds.hold(array))
         return array
-    if _known.get(id(array)) == allowed:
+    if _valid.get(id(array)) == rules:
         return array
     if dtype != "int32":
-        refuse_outside(path, np.asarray(array), above, at_least, below, infinite)
-    if array is value:  # made by jax, and so never to change: once is enough
-        _remember(array, allowed)
+        refuse_outside(path, np.asarray(array), bounds)
+    if array is value:  # a jax array, which never changes: one check is enough
+        _mark_valid(array, rules)
     return array
 
 
-_known: dict[int, tuple[Any, ...]] = {}  # identity of a jax array → what it was found to keep to
+_valid: dict[int, tuple[Bounds, str]] = {}  # identity of a jax array → the rules that it meets
 
 
-def _remember(array: Any, allowed: tuple[Any, ...]) -> None:
-    """Until the array is gone."""
-    _known[id(array)] = allowed
-    weakref.finalize(array, _known.pop, id(array), None)
+def _mark_valid(array: Any, rules: tuple[Bounds, str]) -> None:
+    """Remember that `array` meets `rules`, until the array is gone."""
+    _valid[id(array)] = rules
+    weakref.finalize(array, _valid.pop, id(array), None)
 
 
 def vouch(part: T, *names: str) -> T:
-    """`part`, whose arrays of these `names` were checked where they came from: they are not looked
-    at again.
-    """
-    for field in dataclasses.fields(_as_dataclass(part)):
-        value, rules = getattr(part, field.name), field.metadata
+    """Return `part`, its arrays of these `names` marked as checked where they came from."""
+    value_of: Any = part
+    for field in dataclasses.fields(value_of):
+        value = getattr(part, field.name)
         if field.name in names and value is not None:
-            allowed = (rules[k] for k in ("above", "at_least", "below", "infinite", "dtype"))
-            _remember(value, tuple(allowed))
+            _mark_valid(value, (field.metadata["bounds"], field.metadata["dtype"]))
     return part
 
 
-_noted: contextvars.ContextVar[list[Any] | None] = contextvars.ContextVar("noted", default=None)
-
-
-@contextlib.contextmanager
-def noted() -> Iterator[list[Any]]:
-    """What is checked in this block, to be asked by `or_nan`."""
-    found: list[Any] = []
-    before = _noted.set(found)
-    try:
-        yield found
-    finally:
-        _noted.reset(before)
-
-
-def check(good: Bool[Array, "*shape"]) -> None:
-    """Note whether all of what is traced is `good`."""
-    found = _noted.get()
-    if found is not None:
-        found.append(good.all())
-
-
-def or_nan(values: T, found: list[Any]) -> T:
-    """`values`, all of them NaN if something that was found is not good."""
-    if not found:
-        return values
-    good = functools.reduce(operator.and_, found)
-    return jax.tree.map(lambda x: jnp.where(good, x, jnp.nan), values)
-
-
 def check_direction(
-    path: str, optimizer: optax.GradientTransformation, dim: int, downhill: bool = False
+    path: str, optimizer: "optax.GradientTransformation", dim: int, downhill: bool = False
 ) -> None:
-    """Refuse what is no transformation, and one that answers a gradient by pointing the wrong way:
-    with it, or, where it makes the step itself (`downhill`), against it.
+    """Raise InputError unless `optimizer` is an optax transformation that points the right way.
+
+    Args:
+        path: the field's name in messages.
+        optimizer: the transformation.
+        dim: d, the length of the model.
+        downhill: whether it makes the step itself, against the gradient; otherwise it must
+            point along the gradient.
     """
+    import optax  # slow to import, and not every command needs it
+
     like = "optax.sgd(1.0)" if downhill else "optax.scale_by_adam()"
     if not isinstance(optimizer, optax.GradientTransformation):
         raise InputError(
             f"{path} must be an optax transformation such as {like}, got {shown(optimizer)}"
         )
     try:
-        along = _asked(path, optimizer, dim)
-    except InputError:
-        raise
+        try:
+            shape, dtype, along = _first_update(optimizer, dim)
+        except TypeError:  # not hashable: computed anew each time
+            shape, dtype, along = _first_update.__wrapped__(optimizer, dim)
     except Exception as error:
         raise InputError(
             f"{path} must take a gradient [d] and a model [d]: {first_line(error)}"
         ) from error
+    if (shape, dtype) != ((dim,), "float32"):
+        raise InputError(
+            f"{path} must answer a gradient float32[{dim}] by one of that shape, "
+            f"got {dtype}{list(shape)}"
+        )
+    if not np.isfinite(along):
+        raise InputError(f"{path} must answer a gradient by finite numbers, got NaN or inf")
     if along < 0 and not downhill:
         raise InputError(
             f"{path} must not point against the gradient, as optax.sgd(…) and optax.adam(…) do: "
@@ -390,31 +395,17 @@ def check_direction(
         )
 
 
-def _asked(path: str, optimizer: optax.GradientTransformation, dim: int) -> float:
-    """`_along`, of an answer that is an update."""
-    try:
-        shape, kind, along = _along(optimizer, dim)
-    except TypeError:  # not hashable: asked anew each time
-        shape, kind, along = _along.__wrapped__(optimizer, dim)
-    if (shape, kind) != ((dim,), "float32"):
-        raise InputError(
-            f"{path} must answer a gradient float32[{dim}] by one of that shape, "
-            f"got {kind}{list(shape)}"
-        )
-    if not np.isfinite(along):
-        raise InputError(f"{path} must answer a gradient by finite numbers, got NaN or inf")
-    return along
-
-
 @functools.lru_cache(maxsize=64)
-def _along(optimizer: optax.GradientTransformation, dim: int) -> tuple[tuple[int, ...], str, float]:
-    """Of the transformation's first answer to a probe gradient shape, type, and their product."""
+def _first_update(
+    optimizer: "optax.GradientTransformation", dim: int
+) -> tuple[tuple[int, ...], str, float]:
+    """Shape and dtype of the first update to a random gradient, and their inner product."""
     with jax.ensure_compile_time_eval():
-        # On the host but for the answer: each operation is a program to compile or to load.
+        # NumPy where possible: each JAX operation is a program to compile or to load.
         probe = np.random.default_rng(0).standard_normal(dim).astype(np.float32)
         gradient, model = jnp.asarray(probe), jnp.asarray(np.zeros(dim, np.float32))
-        answer, _ = optimizer.update(gradient, optimizer.init(model), model)
-        answer = jnp.asarray(answer)
-        same = answer.shape == probe.shape
-        along = float(np.vdot(probe, np.asarray(answer))) if same else 0.0
-        return answer.shape, answer.dtype.name, along
+        update, _ = optimizer.update(gradient, optimizer.init(model), model)
+        update = jnp.asarray(update)
+        same = update.shape == probe.shape
+        along = float(np.vdot(probe, np.asarray(update))) if same else 0.0
+        return update.shape, update.dtype.name, along

@@ -1,32 +1,42 @@
-"""The nouns: parts of a simulation are frozen pytree values, declared field by field.
+"""Parts: frozen dataclasses that are JAX pytrees, each field declared as traced or static.
 
-*If it multiplies, it is traced; if it counts or chooses, it is static.* Each field says which,
-and what values it may hold, so that checks, casts and sweeps need no second list of fields.
+*If it multiplies, it is traced; if it counts or chooses, it is static.* The declaration also holds
+the values that a field allows, so that checks, casts and sweeps need no second list of fields.
 """
 
 import dataclasses
+import difflib
 import functools
+import inspect
 import os
 import types
-from collections.abc import Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, dataclass_transform
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 T = TypeVar("T")
-Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; `None` for none
-Numbers: TypeAlias = ArrayLike | Sequence[float]  # given by users: numbers, lists, NumPy, jax
+F = TypeVar("F", bound=Callable[..., Any])
+Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; None for none
+Numbers: TypeAlias = ArrayLike | Sequence[float]  # as users write them: numbers, lists, arrays
+Seed: TypeAlias = PRNGKeyArray | int  # a random key, or n for jax.random.key(n)
 Scalar: TypeAlias = Float[Array, ""]
-Vector: TypeAlias = Float[Array, "d"]  # a model, or what has its shape
+Vector: TypeAlias = Float[Array, "d"]  # a model, or a vector of its shape
+PerUser: TypeAlias = Float[Array, "user"]
+Vectors: TypeAlias = Float[Array, "user d"]  # one vector for each user
 Path: TypeAlias = str | os.PathLike[str]
+
+TINY = float(np.finfo(np.float32).tiny)  # devices flush smaller numbers to 0
 
 
 class Traced(Generic[T]):
-    """Annotates a traced field: it takes `Numbers`, and in the engine, after entry, it is a T.
+    """Annotation of a traced field: users give `Numbers`, the engine reads a T.
 
-    For type checkers alone: they read of a descriptor what a part is made with and what it holds.
+    For type checkers alone, which take both types from the signatures of a descriptor.
     """
 
     def __get__(self, part: object, kind: Any = None, /) -> T:
@@ -36,16 +46,43 @@ class Traced(Generic[T]):
         raise NotImplementedError
 
 
+class Bounds(NamedTuple):
+    """Range of the numbers that a traced field allows; NaN is never allowed."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    infinite: bool = False
+
+    def __str__(self) -> str:
+        limits = {">": self.above, "≥": self.at_least, "<": self.below}
+        words = [] if self.infinite else ["finite"]
+        words += [f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None]
+        return " and ".join(words) or "a number"
+
+    def hold(self, values: Any) -> Any:
+        """Return an array of flags: which `values`, a NumPy array or a traced one, are allowed."""
+        xp: Any = jnp if isinstance(values, jax.Array) else np
+        good = ~xp.isnan(values) if self.infinite else xp.isfinite(values)
+        if self.above is not None:
+            good &= values >= TINY if self.above == 0.0 else values > self.above
+        if self.at_least is not None:
+            good &= values >= self.at_least
+        if self.below is not None:
+            good &= values < self.below
+        return good
+
+
 def static(
     default: Any = dataclasses.MISSING,
     *,
     at_least: int | None = None,
     one_of: tuple[Any, ...] | None = None,
 ) -> Any:
-    """A field that counts or chooses: a new value is a new program.
+    """Declare a field that counts or chooses: each new value compiles a new program.
 
     Args:
-        default: its value where none is given; checkers know it if it is named, `default=...`.
+        default: the field's default value; type checkers see it if it is named, `default=...`.
         at_least: the least whole number allowed.
         one_of: all values allowed.
     """
@@ -63,25 +100,26 @@ def traced(
     infinite: bool = False,
     dtype: str = "float32",
 ) -> Any:
-    """A field that multiplies: an array of `rank` axes, or one more to sweep over settings.
+    """Declare a field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
     Args:
-        default: its value where none is given, `None` if it may be absent; checkers know it if it
+        default: the field's default value, `None` if it may be absent; type checkers see it if it
             is named, `default=...`.
-        rank: how many axes it has.
-        above, at_least, below: bounds of its values.
+        rank: number of axes.
+        above, at_least, below: bounds of the values.
         infinite: whether +inf is allowed.
         dtype: "float32", "int32", or "key" for a random key.
     """
-    allowed = {"above": above, "at_least": at_least, "below": below, "infinite": infinite}
-    return dataclasses.field(default=default, metadata={"rank": rank, "dtype": dtype, **allowed})
+    bounds = Bounds(above, at_least, below, infinite)
+    metadata = {"rank": rank, "dtype": dtype, "bounds": bounds}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass_transform(
     frozen_default=True, eq_default=False, field_specifiers=(traced, static, dataclasses.field)
 )
 def part(cls: type[T]) -> type[T]:
-    """A frozen dataclass that is a pytree: traced fields are leaves, static ones are structure.
+    """Make `cls` a frozen dataclass and a pytree: traced fields are leaves, static ones structure.
 
     Args:
         cls: a class with fields declared by `traced()` and `static()`, or that are parts
@@ -91,8 +129,10 @@ def part(cls: type[T]) -> type[T]:
     dataclasses.replace` lets type checkers know, too.
     """
     # Not by `jax.tree_util.register_dataclass`: up to jax 0.10 at least, the structures it makes
-    # compare equal whatever their classes, and `jit` then runs one part's program for another.
+    # compare equal whatever their classes, and `jit` then runs one part's program for another
+    # (tests/test_jax.py shows it). Our structures hold the class itself.
     made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made.__init__ = suggest_keywords(made.__init__, made.__name__)
     made.replace = dataclasses.replace
     fields = dataclasses.fields(made)
     structure = [field.name for field in fields if field.metadata.get("static")]
@@ -106,6 +146,7 @@ def part(cls: type[T]) -> type[T]:
         return list(zip(map(jax.tree_util.GetAttrKey, leaves), children, strict=True)), aux
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
+        # Not by __init__: JAX also unflattens placeholders, which are no values of the fields.
         value = object.__new__(made)
         value.__dict__.update(zip(leaves, children, strict=True))
         value.__dict__.update(zip(structure, aux[1:], strict=True))
@@ -115,8 +156,52 @@ def part(cls: type[T]) -> type[T]:
     return made
 
 
+# Keywords of other libraries and papers → ours; names that merely look alike need no entry.
+_SYNONYMS = {
+    **dict.fromkeys(("lr", "learning_rate", "eta", "alpha"), "step_size"),
+    **dict.fromkeys(("epochs", "local_epochs", "iterations", "k"), "steps"),
+    **dict.fromkeys(("clients", "num_clients", "n_clients", "workers", "devices"), "users"),
+    **dict.fromkeys(("optimizer", "optimiser"), "transform"),
+    **dict.fromkeys(("runs", "repeats", "monte_carlo"), "trials"),
+    **dict.fromkeys(("rng", "seed", "prng_key"), "key"),
+    **dict.fromkeys(("dimension", "num_features", "d"), "dim"),
+    **dict.fromkeys(("init", "x0", "params"), "initial"),
+    **dict.fromkeys(("estimator", "decoder"), "estimate"),
+    **dict.fromkeys(("eval_every", "log_every"), "every"),
+    "snr": "snr_db",
+}
+
+
+def suggest_keywords(function: F, name: str | None = None) -> F:
+    """Decorate `function` so that an unknown keyword raises a TypeError that names the right one.
+
+    Args:
+        function: a function, or the `__init__` of a class.
+        name: the name in the message, the function's own by default.
+    """
+    parameters = inspect.signature(function).parameters
+    known = [p for p, kind in parameters.items() if p != "self" and kind.kind != kind.VAR_KEYWORD]
+
+    @functools.wraps(function)  # `inspect.signature` reads the original through it
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for keyword in keywords:
+            if keyword not in known:
+                raise TypeError(f"{name or function.__name__}() {_unknown(keyword, known)}")
+        return function(*args, **keywords)
+
+    return checked  # type: ignore[return-value]
+
+
+def _unknown(keyword: str, known: list[str]) -> str:
+    word = keyword.lower()
+    alike = [_SYNONYMS[word]] if _SYNONYMS.get(word) in known else []
+    alike += difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {alike[0]}?" if alike else f"it takes {', '.join(known) or 'none'}"
+    return f"has no argument {keyword}: {hint}"
+
+
 def canonical(value: T) -> T:
-    """Of the last values seen the first that was built as `value` was.
+    """Return the first of the recent values that was built as `value` was.
 
     An optax transformation made twice is two closures, which compare by identity and would be
     two programs; of those that one library function made from equal arguments, one is used.
@@ -129,17 +214,19 @@ def canonical(value: T) -> T:
 
 
 class _Seen:
-    def __init__(self, print_: Any, value: Any) -> None:
-        self.print_, self.value = print_, value
+    """A value that compares by its fingerprint."""
+
+    def __init__(self, fingerprint: tuple[Any, ...], value: Any) -> None:
+        self.fingerprint, self.value = fingerprint, value
 
     def __hash__(self) -> int:
-        return hash(self.print_)
+        return hash(self.fingerprint)
 
     def __eq__(self, other: Any) -> bool:
-        return self.print_ == other.print_
+        return self.fingerprint == other.fingerprint
 
 
-@functools.lru_cache(maxsize=256)  # forgotten ones are compiled again, and do no harm
+@functools.lru_cache(maxsize=256)  # a forgotten value is compiled again, and does no harm
 def _first(seen: _Seen) -> Any:
     return seen.value
 
@@ -147,32 +234,34 @@ def _first(seen: _Seen) -> Any:
 _LIBRARIES = ("optax", "jax", "functools")
 
 
-def _fingerprint(value: Any, inside: tuple[int, ...]) -> tuple[Any, ...]:
-    """What a value was built from; functions of other modules may read globals: themselves.
+def _fingerprint(value: Any, parents: tuple[int, ...]) -> tuple[Any, ...]:
+    """Describe how `value` was built: code, closures and arguments of a library's functions.
 
-    `inside` are the identities of the values that this one was met in: a closure may hold itself.
+    Functions of other modules may read globals, and stand for themselves. `parents` are the
+    identities of the values that hold this one: a closure may hold itself.
     """
-    if id(value) in inside:
-        return ("again", inside.index(id(value)))
-    met = functools.partial(_fingerprint, inside=(*inside, id(value)))
+    if id(value) in parents:
+        return ("again", parents.index(id(value)))
+    inner = functools.partial(_fingerprint, parents=(*parents, id(value)))
     if isinstance(value, tuple):
-        return (type(value), *map(met, value))
+        return (type(value), *map(inner, value))
     if isinstance(value, dict):
-        return (dict, *((k, met(v)) for k, v in value.items()))
+        return (dict, *((k, inner(v)) for k, v in value.items()))
     if isinstance(value, functools.partial):
-        return (functools.partial, *map(met, (value.func, value.args, value.keywords)))
-    if isinstance(value, types.FunctionType) and _of_a_library(value):
-        cells = tuple(met(_held(cell)) for cell in value.__closure__ or ())
-        return (value.__code__, cells, met((value.__defaults__ or (), value.__kwdefaults__ or {})))
+        return (functools.partial, *map(inner, (value.func, value.args, value.keywords)))
+    if isinstance(value, types.FunctionType) and _is_library(value):
+        cells = tuple(inner(_contents(cell)) for cell in value.__closure__ or ())
+        defaults = inner((value.__defaults__ or (), value.__kwdefaults__ or {}))
+        return (value.__code__, cells, defaults)
     return (type(value), value)
 
 
-def _of_a_library(function: types.FunctionType) -> bool:
+def _is_library(function: types.FunctionType) -> bool:
     return (function.__module__ or "").split(".")[0] in _LIBRARIES
 
 
-def _held(cell: types.CellType) -> Any:
+def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing yet
+    except ValueError:  # a cell that is not filled yet
         return ()

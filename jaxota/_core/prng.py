@@ -1,8 +1,12 @@
-"""The numbers of `jax.random` to the bit, from straight code.
+"""Random numbers in straight-line code: those of `jax.random` to the bit, and minibatch indices.
 
 On CPU, JAX runs the rounds of its generator in a loop. In the rounds of a simulation, where a few
-numbers are drawn at a time, that loop costs many times what it draws, and several of them are most
-of what there is to compile.
+numbers are drawn at a time, that loop costs many times what it draws, and several such loops are
+most of what there is to compile.
+
+Minibatches need far more numbers. Threefry inside the nested loops of users and steps would cost
+more than everything else together, in run and in compile time. Threefry keys every round of every
+trial (two words), and a 32-bit finaliser, applied twice, turns (user, step, sample) into an index.
 """
 
 import functools
@@ -18,8 +22,8 @@ _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Independent draws from N(0, 1), `jax.random.normal`."""
-    if not _known(key):
+    """Draw independent numbers from N(0, 1), as `jax.random.normal` does."""
+    if not _is_default(key):
         return jax.random.normal(key, shape, "float32")
     first, second = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape))
     one = jax.lax.bitcast_convert_type(((first ^ second) >> 9) | 0x3F800000, jnp.float32)  # [1, 2)
@@ -29,30 +33,32 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
 
 
 def split(key: PRNGKeyArray, count: int) -> Key[Array, "count"]:
-    """So many keys, `jax.random.split`."""
-    if not _known(key):
+    """Split a key into `count` keys, as `jax.random.split` does."""
+    if not _is_default(key):
         return jax.random.split(key, count)
-    return _wrapped(*_threefry(key, jax.lax.iota(jnp.uint32, count)))
+    return _as_keys(*_threefry(key, jax.lax.iota(jnp.uint32, count)))
 
 
 def fold_in(key: PRNGKeyArray, number: Any) -> PRNGKeyArray:
-    """The key of this number, `jax.random.fold_in`."""
-    if not _known(key):
+    """Derive the key of this number, as `jax.random.fold_in` does."""
+    if not _is_default(key):
         return jax.random.fold_in(key, number)
-    return _wrapped(*_threefry(key, jnp.asarray(number, jnp.uint32)))
+    return _as_keys(*_threefry(key, jnp.asarray(number, jnp.uint32)))
 
 
-def _known(key: PRNGKeyArray) -> bool:
-    """Whether it is JAX's default generator, counting as it does by default."""
+def _is_default(key: PRNGKeyArray) -> bool:
+    """Return whether the key is of JAX's default generator, which counts as it does by default."""
     config: Any = jax.config
     return jax.random.key_impl(key) == "threefry2x32" and config.jax_threefry_partitionable
 
 
-def _wrapped(first: UInt32[Array, "*shape"], second: UInt32[Array, "*shape"]) -> PRNGKeyArray:
+def _as_keys(
+    first: UInt32[Array, "*shape"], second: UInt32[Array, "*shape"]
+) -> Key[Array, "*shape"]:
     return jax.random.wrap_key_data(jnp.stack([first, second], -1), impl="threefry2x32")
 
 
-@jax.jit  # traced once, however often it is used in a program
+@jax.jit  # traced once, however often a program uses it
 def _threefry(
     key: PRNGKeyArray, count: UInt32[Array, "*shape"]
 ) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
@@ -64,12 +70,38 @@ def _threefry(
         for rotation in _ROTATIONS[i % 2]:
             x = x + y
             y = ((y << rotation) | (y >> (32 - rotation))) ^ x
+        # Every fourth round mixes in the key again, each time in another order.
         x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + jnp.uint32(i + 1)
     return x, y
 
 
+def words(key: PRNGKeyArray) -> UInt32[Array, "2"]:
+    """Return the two random words of a key, for `minibatch_indices`."""
+    return jax.random.key_data(key)[:2]
+
+
+@functools.partial(jax.jit, static_argnames="size")  # traced once for all users of a program
+def minibatch_indices(
+    words: UInt32[Array, "2"], streams: Int[Array, "*stream"], size: int, count: Int[Array, ""]
+) -> Int[Array, "*stream {size}"]:
+    """Draw `size` indices for each stream, uniform on [0, count) with replacement.
+
+    Args:
+        words: of the round's key.
+        streams: numbers of the draws, one for each user and step.
+        size: samples in a minibatch.
+        count: samples that the user has.
+    """
+    streams = jnp.asarray(streams, jnp.uint32)
+    counter = streams[..., None] * jnp.uint32(size) + jax.lax.broadcasted_iota(
+        jnp.uint32, (*streams.shape, size), streams.ndim
+    )
+    word = _mix(_mix(counter + words[0]) ^ words[1])
+    return _scale(word, jnp.uint32(count)).astype(jnp.int32)
+
+
 def _mix(x: UInt32[Array, "*size"]) -> UInt32[Array, "*size"]:
-    """A bijection of 32-bit words in which every input bit flips every output bit half the time."""
+    """Map 32-bit words one to one so that every input bit flips every output bit half the time."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
@@ -82,21 +114,3 @@ def _scale(word: UInt32[Array, "*size"], count: UInt32[Array, ""]) -> UInt32[Arr
     cross, other = high * count_low, low * count_high
     carry = ((low * count_low >> 16) + (cross & 0xFFFF) + (other & 0xFFFF)) >> 16
     return high * count_high + (cross >> 16) + (other >> 16) + carry
-
-
-def words(key: PRNGKeyArray) -> UInt32[Array, "2"]:
-    """The two random words that a key consists of, for `indices`."""
-    return jax.random.key_data(key)[:2]
-
-
-@functools.partial(jax.jit, static_argnames="size")  # traced once for all users of a program
-def indices(
-    words: UInt32[Array, "2"], streams: Int[Array, "*stream"], size: int, count: Int[Array, ""]
-) -> Int[Array, "*stream size"]:
-    """Draws, uniform on [0, count) with replacement, of some `streams` of `words`."""
-    streams = jnp.asarray(streams, jnp.uint32)
-    counter = streams[..., None] * jnp.uint32(size) + jax.lax.broadcasted_iota(
-        jnp.uint32, (*streams.shape, size), streams.ndim
-    )
-    word = _mix(_mix(counter + words[0]) ^ words[1])
-    return _scale(word, jnp.uint32(count)).astype(jnp.int32)

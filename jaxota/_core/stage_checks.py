@@ -1,30 +1,50 @@
-"""While a program is traced: every stage in its own place, and what it returns looked at.
+"""Checks of stages: on entry that they offer their protocol, while tracing what they return.
 
-A compiled program knows nothing of it. Each class here is named for the protocol of its stage.
+Stages may be a user's own. What does not fit raises one line that names the field or method, what
+it must be, and the protocol to read. Compiled programs hold nothing of these checks. This module
+knows protocols by name, as the stages import it.
 """
 
 import dataclasses
 import inspect
-from typing import Any, ClassVar, NamedTuple, NoReturn
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 
-from jaxota import stages
-from jaxota._core.inputs import shown, whole
+from jaxota._core.inputs import is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
-from jaxota.tasks.problem import Problem, Task
 
+if TYPE_CHECKING:
+    from jaxota.tasks.problem import Problem, Task
 
+# Every stage: its path, the name of its protocol, and an example for messages.
+STAGES = {
+    "algorithm.local": ("LocalRule", "jo.SGD(...)"),
+    "algorithm.precode": ("Precoder", "jo.Online()"),
+    "algorithm.estimate": ("Estimator", "jo.MMSE()"),
+    "algorithm.compress": ("Compressor", "jo.Uncompressed()"),
+    "algorithm.server": ("Server", "jo.ReplaceModel(), or an optax optimiser"),
+    "algorithm.medium": ("Medium", "jo.OverTheAir()"),
+    "channel.noise": ("Noise", "jo.Gaussian()"),
+    "channel.fading": ("Fades", "jo.rayleigh()"),
+    "channel.fading.law": ("Law", "that of jo.rayleigh()"),
+    "channel.fading.answer": ("Answer", "jo.Inversion()"),
+    "task": ("Task", "jo.tasks.synthetic_regression(...)"),
+}
 PLANNED = tuple(f.name for f in dataclasses.fields(Moments) if f.name != "peak")
 
 
-def is_part(path: str, value: Any, protocol: type, like: str) -> None:
-    """Refuse what is no part at all."""
+# --- On entry: is it a part, and does it offer what its stage asks? ---
+
+
+def is_part(path: str, value: Any, protocol: str, like: str) -> None:
+    """Raise InputError unless `value` is a part."""
     if isinstance(value, type):
         got = f"the class {value.__name__} itself: write {value.__name__}(...)"
     elif dataclasses.is_dataclass(value) and not jax.tree_util.all_leaves([value]):
@@ -37,240 +57,280 @@ def is_part(path: str, value: Any, protocol: type, like: str) -> None:
 
 
 def offers(path: str, value: Any, protocol: type, like: str) -> None:
-    """Refuse a `value` that lacks what a stage must offer, or offers it otherwise."""
-    members = _members(protocol)
-    held = {name: getattr(value, name, _MISSING) for name in members}  # asked once: it may compute
-    missing = [name for name in members if held[name] is _MISSING]
+    """Raise InputError unless `value` has the members of `protocol`, of the right kind."""
+    kind = protocol.__name__
+    members = {k: v for k, v in vars(protocol).items() if k[0] != "_" or k == "__call__"}
+    values = {name: getattr(value, name, _MISSING) for name in members}  # once: it may compute
+    missing = [name for name in members if values[name] is _MISSING]
     if missing:
         lacks = f"got {shown(value)}, which lacks {', '.join(missing)}"
-        _refuse(f"{path} must be one such as {like}, {lacks}", protocol)
-    for name, member in members.items():
-        if isinstance(member, property):
-            wanted = (member.fget.__annotations__ or {})["return"]
-            _check_value(f"{path}.{name}", held[name], wanted, protocol)
-    if (type(value), protocol) not in _fitting:
-        for name, member in members.items():
-            if not isinstance(member, property):
-                _, *names = inspect.signature(member).parameters
-                _check_call(f"{path}.{name}", held[name], names, protocol)
+        _refuse(f"{path} must be one such as {like}, {lacks}", kind)
+    methods = {name: member for name, member in members.items() if not _is_value(member)}
+    for name in members.keys() - methods.keys():
+        _check_value(f"{path}.{name}", values[name], members[name].fget.__annotations__, kind)
+    if (type(value), kind) not in _fitting:
+        for name, member in methods.items():
+            _, *arguments = inspect.signature(member).parameters
+            _check_signature(f"{path}.{name}", values[name], arguments, kind)
         if hasattr(value, "check"):
-            _check_call(f"{path}.check", value.check, ["path", "setting"], protocol)
-        _fitting.add((type(value), protocol))
+            _check_signature(f"{path}.check", value.check, ["path", "setting"], kind)
+        _fitting.add((type(value), kind))
 
 
 _MISSING = object()
-_fitting = set[tuple[type, type]]()  # classes whose methods were found to take what they are given
+_fitting = set[tuple[type, str]]()  # classes and protocols whose signatures were checked before
 
 
-def _members(protocol: type) -> dict[str, Any]:
-    return {k: v for k, v in vars(protocol).items() if not k.startswith("_") or k == "__call__"}
+def _is_value(member: Any) -> bool:
+    return isinstance(member, property)
 
 
-def _check_value(path: str, value: Any, wanted: Any, protocol: type) -> None:
+def _check_value(path: str, value: Any, annotations: dict[str, Any], protocol: str) -> None:
+    kind = annotations["return"]
     if inspect.ismethod(value):
         _refuse(f"{path} must be a value, got a method: put @property before it", protocol)
-    if wanted is bool and not isinstance(value, bool | np.bool_):
+    if kind is bool and not isinstance(value, bool | np.bool_):
         _refuse(f"{path} must be True or False, got {shown(value)}", protocol)
-    if wanted is int:
+    if kind is int:
         whole(path, value, 1)
-    if wanted is Scalar and not is_real(value):
+    if kind is Scalar and not is_real(value, flags=True):
         _refuse(f"{path} must be a number, got {shown(value)}", protocol)
-    if wanted == tuple[str, ...]:
-        names = value if isinstance(value, tuple | list) else [value]
-        bad = [name for name in names if name not in PLANNED]
-        if bad or names is not value:
-            words = f"must be a tuple of {', '.join(PLANNED)}, such as ('mean', 'var') or ()"
-            _refuse(f"{path} {words}, got {shown(bad[0] if names is value else value)}", protocol)
+    if kind == tuple[str, ...]:
+        is_tuple = isinstance(value, tuple | list)
+        bad = [name for name in (value if is_tuple else [value]) if name not in PLANNED]
+        if bad or not is_tuple:
+            allowed = f"must be a tuple of {', '.join(PLANNED)}, such as ('mean', 'var') or ()"
+            _refuse(f"{path} {allowed}, got {shown(bad[0] if is_tuple else value)}", protocol)
 
 
-def is_real(value: Any) -> bool:
-    """Whether it is a number or an array of them, not complex."""
-    try:
-        kind = jnp.result_type(value)
-    except (TypeError, ValueError):
-        return False
-    real = kind == jnp.bool_, jnp.issubdtype(kind, jnp.integer), jnp.issubdtype(kind, jnp.floating)
-    return value is not None and any(real)
-
-
-def _check_call(path: str, method: Any, names: list[str], protocol: type) -> None:
-    taken = f"{path} must be a method that takes ({', '.join(names)})"
+def _check_signature(path: str, method: Any, arguments: list[str], protocol: str) -> None:
+    wanted = f"{path} must be a method that takes ({', '.join(arguments)})"
     if not callable(method):
-        _refuse(f"{taken}, got {shown(method)}", protocol)
+        _refuse(f"{wanted}, got {shown(method)}", protocol)
     try:
         signature = inspect.signature(method)
     except ValueError:  # a callable that does not tell
         return
     try:
-        signature.bind(*names)
+        signature.bind(*arguments)
     except TypeError:
-        _refuse(f"{taken}, got one that takes {signature}", protocol)
+        _refuse(f"{wanted}, got one that takes {signature}", protocol)
 
 
-def _refuse(words: str, protocol: type) -> NoReturn:
-    raise InputError(f"{words}; see jo.stages.{protocol.__name__}")
+def _refuse(message: str, protocol: str) -> NoReturn:
+    raise InputError(f"{message}; see jo.stages.{protocol}")
 
 
-class Method(NamedTuple):
-    """A method of a stage, by its path, and the protocol that tells of it."""
+# --- While tracing: does a method return what its protocol says? ---
 
-    path: str
-    protocol: str
+# What each method must return, as a message says it, and at once the rule: [axes] is an array of
+# this shape, in which `user` and `d` have the problem's sizes and other names any size; [shape] is
+# asked for by the call. Methods that are not listed may return anything.
+LINK = "a jo.Link of heard, gain, amplification [user] and floor []"
+UPDATE = "a jo.LocalUpdate of arrays [user, d]"
+RETURNS = {
+    "LocalRule": {"start": "(control [d], memory)", "__call__": UPDATE, "remember": "memory"},
+    "Compressor": {
+        "start": "memory",
+        "report": "a dict of arrays [user]",
+        "encode": "(values [user, s], memory)",
+        "decode": "an average [d]",
+        "remember": "memory",
+    },
+    "Precoder": {"energy": "an energy, [] or [user]"},
+    "Fades": {"start": "memory", "links": "(link, link, memory)"},
+    "Law": {"start": "memory", "draw": "(gains [shape], memory)"},
+    "Answer": {"__call__": LINK},
+    "Noise": {"draw": "draws of the shape [shape]"},
+    "Medium": {"__call__": "a carrier"},
+    "Carrier": {"start": "memory", "links": "(link, link, memory)"},
+    "Estimator": {"start": "memory", "__call__": "(estimate [d], memory)"},
+    "Server": {"start": "memory", "__call__": "(model [d], memory)", "output": "a model [d]"},
+    "Problem": {"init": "a model [d]", "score": "a dict of numbers"},
+}
+# Number of the argument that holds the memory before the call. The memory after it is like it;
+# that of `encode` may be anything, as `remember` makes memory of it.
+BEFORE = {
+    **{"LocalRule.remember": 0, "Compressor.remember": 0, "Estimator.__call__": 4},
+    **{"Server.__call__": 1, "Law.draw": 2, "Fades.links": 2, "Carrier.links": 1},
+}
 
-    def refuse(self, wanted: str, got: Any, **sizes: int) -> NoReturn:
-        where = "".join(f", {name} = {size}" for name, size in sizes.items())
-        raise InputError(
-            f"{self.path}(...) must return {wanted}{where}, got {shown(_brief(got))}; "
-            f"see jo.stages.{self.protocol}"
-        )
 
-    def several(self, value: Any, wanted: str, count: int = 2) -> Any:
-        """`value`, a tuple of so many."""
-        if not isinstance(value, tuple | list) or len(value) != count:
-            self.refuse(wanted, value)
-        return value
+class Checked:
+    """A stage in its place: the results of its methods are checked by `RETURNS`."""
 
-    def array(self, value: Any, wanted: str, *shapes: tuple[int, ...], **sizes: int) -> Array:
-        """`value` as float32, of one of these shapes."""
-        if not is_real(value) or jnp.shape(value) not in shapes:
-            self.refuse(wanted, value, **sizes)
+    def __init__(self, part: Any, path: str, protocol: str, problem: "Problem") -> None:
+        self.part, self.path, self.protocol, self.problem = part, path, protocol, problem
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self.part, name)
+        if name not in RETURNS[self.protocol]:
+            return member
+        return lambda *arguments: Call(self, name, arguments).result(member(*arguments))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.__getattr__("__call__")(*arguments)
+
+
+class Call(NamedTuple):
+    """One call of a stage's method: checks its result, and casts numbers to float32."""
+
+    stage: Checked
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+    def result(self, value: Any) -> Any:
+        wanted = RETURNS[self.stage.protocol][self.method]
+        if self.method == "draw":
+            shape = getattr(self.arguments[1], "shape", self.arguments[1])
+            wanted = wanted.replace("[shape]", str(list(shape)))
+        if self.stage.protocol == "LocalRule" and not self.stage.controlled:
+            wanted = wanted.replace("control [d]", "None")
+        if not wanted.startswith("("):
+            return self.item(value, wanted, wanted)
+        items = re.split(r", (?![^\[]*\])", wanted[1:-1])  # at the commas outside of brackets
+        if not isinstance(value, tuple | list) or len(value) != len(items):
+            self.refuse(value, wanted)
+        return tuple(self.item(v, item, wanted) for v, item in zip(value, items, strict=True))
+
+    def item(self, value: Any, item: str, wanted: str) -> Any:
+        """Return one `item` of the result; the message says all that is `wanted`."""
+        if item == "memory":
+            return self.memory(value)
+        if item in ("link", LINK):
+            axes = {"heard": "[user]", "gain": "[user]", "amplification": "[user]", "floor": "[]"}
+            return self.fields(value, LINK, axes)
+        if item == UPDATE:
+            return self.update(value)
+        if item == "a carrier":
+            return _carrier(f"{self.stage.path}(...)", value, self.stage.problem)
+        if item.startswith("a dict"):
+            return self.named(value, item)
+        if item == "None" and value is None:
+            return None
+        return self.array(value, item, wanted)
+
+    def array(self, value: Any, axes: str, wanted: str) -> Array:
+        """Return `value` as float32 if it has one of the shapes in the text `axes`."""
+        known = {"user": self.stage.problem.users, "d": self.stage.problem.dim}
+        shapes = [shape.split(", ") if shape else [] for shape in re.findall(r"\[(.*?)\]", axes)]
+        sizes = {name: known[name] for shape in shapes for name in shape if name in known}
+        fits = is_real(value, flags=True) and any(_fits(value, shape, sizes) for shape in shapes)
+        if not fits:
+            self.refuse(value, wanted, **sizes)
         return jnp.asarray(value, "float32")
 
-    def memory(self, value: Memory, users: int | None = None) -> Memory:
-        """What is remembered before round 1: arrays, that begin with an axis of `users`."""
+    def named(self, value: Any, wanted: str) -> dict[str, Array]:
+        if not isinstance(value, dict):
+            self.refuse(value, wanted)
+        axes = "[user]" if "[user]" in wanted else "[]"
+        return {name: self.array(array, axes, wanted) for name, array in value.items()}
 
-        def leaf(x: Any) -> Array:
-            try:
-                array = jnp.asarray(x)
-            except (TypeError, ValueError):
-                self.refuse("memory, a pytree of arrays", value)
-            if users is not None and array.shape[:1] != (users,):
-                self.refuse("memory, arrays [user, …]", value, user=users)
-            return array.astype("float32") if _is_float(array) else array
+    def fields(self, value: Any, wanted: str, axes: dict[str, str]) -> Any:
+        """Return `value`, a part with arrays of these `axes` in its fields."""
+        if not all(hasattr(value, name) for name in (*axes, "replace")):
+            self.refuse(value, wanted)
+        arrays = {k: self.array(getattr(value, k), shape, wanted) for k, shape in axes.items()}
+        return value.replace(**arrays)
 
-        return jax.tree.map(leaf, value)
+    def update(self, value: Any) -> Any:
+        names, controlled = ("update", "controls", "moved"), self.stage.controlled
+        if not all(hasattr(value, name) for name in (*names, "memory", "reports")):
+            self.refuse(value, UPDATE)
+        if controlled != (value.controls is not None):
+            which = "with" if controlled else "without"
+            self.refuse(value, f"a jo.LocalUpdate {which} controls")
+        axes = {k: "[user, d]" for k in names if k == "update" or getattr(value, k) is not None}
+        reports = self.named(dict(value.reports or {}), "a dict of arrays [user]")
+        return self.fields(value, UPDATE, axes).replace(reports=reports)
 
-    def remembered(self, after: Memory, before: Memory) -> Memory:
-        """What is remembered `after` a round, of the shapes that it had `before`."""
-        return self.alike(after, before, "memory as `start` does")
+    def memory(self, value: Any) -> Memory:
+        """Return memory: alike before and after a call; before round 1 any pytree of arrays."""
+        before = BEFORE.get(f"{self.stage.protocol}.{self.method}")
+        if before is not None:
+            memory = self.arguments[before]
+            memory = memory.server if self.stage.protocol == "Server" else memory
+            return self.alike(value, memory, "memory as `start` does")
+        return jax.tree.map(self.first_memory, value) if self.method == "start" else value
+
+    def first_memory(self, leaf: Any) -> Array:
+        """Return an array of the memory before round 1; those of users begin with their axis."""
+        try:
+            array = jnp.asarray(leaf)
+        except (TypeError, ValueError):
+            self.refuse(leaf, "memory, a pytree of arrays")
+        users = self.stage.problem.users
+        if self.stage.protocol in ("LocalRule", "Compressor") and array.shape[:1] != (users,):
+            self.refuse(leaf, "memory, arrays [user, …]", user=users)
+        return array.astype("float32") if _is_float(array) else array
 
     def alike(self, value: Any, model: Any, wanted: str) -> Any:
-        """A pytree of the structure and shapes of `model`."""
+        """Return `value`, a pytree of the structure, shapes and types of `model`."""
         pairs = zip(jax.tree.leaves(value), jax.tree.leaves(model), strict=False)
-        structures: list[Any] = [jax.tree.structure(each) for each in (value, model)]
-        if structures[0] != structures[1] or not all(_follows(new, old) for new, old in pairs):
-            self.refuse(f"{wanted}, {shown(_brief(model))}", value)
+        structures: list[Any] = [jax.tree.structure(tree) for tree in (value, model)]
+        if structures[0] != structures[1] or not all(_same_type(new, old) for new, old in pairs):
+            self.refuse(value, f"{wanted}, {shown(_shapes(model))}")
         return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.result_type(old)), value, model)
 
-    def reports(self, value: Any, users: int) -> dict[str, Array]:
-        """Scalars [user] by their names."""
-        wanted = "a dict of arrays [user]"
-        if not isinstance(value, dict):
-            self.refuse(wanted, value)
-        return {k: self.array(v, wanted, (users,), user=users) for k, v in value.items()}
-
-    def link(self, value: Any, users: int) -> Any:
-        """A `Link`."""
-        wanted = "a jo.Link of heard, gain, amplification [user] and floor []"
-        names = ("heard", "gain", "amplification")
-        if not all(hasattr(value, name) for name in (*names, "floor", "replace")):
-            self.refuse(wanted, value)
-        each = {k: self.array(getattr(value, k), wanted, (users,), user=users) for k in names}
-        return value.replace(**each, floor=self.array(value.floor, wanted, ()))
+    def refuse(self, got: Any, wanted: str, **sizes: int) -> NoReturn:
+        method = "" if self.method == "__call__" else f".{self.method}"
+        where = "".join(f", {name} = {size}" for name, size in sizes.items())
+        words = f"{self.stage.path}{method}(...) must return {wanted}{where}"
+        _refuse(f"{words}, got {shown(_shapes(got))}", self.stage.protocol)
 
 
-def _is_float(value: Any) -> bool:
-    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+def checked(value: Any, path: str, problem: "Problem") -> Any:
+    """Return `value`, an algorithm or a channel, with all of its stages checked."""
+    changes = {}
+    for field in dataclasses.fields(value):
+        stage = f"{path}.{field.name}"
+        if stage in STAGES:
+            changes[field.name] = checked(getattr(value, field.name), stage, problem)
+    value = value.replace(**changes) if changes else value
+    return Checked(value, path, STAGES[path][0], problem) if path in STAGES else value
 
 
-def _follows(new: Any, old: Any) -> bool:
-    """Whether `new` has the shape of `old`, and its type, or both are of floating point."""
-    try:
-        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
-        return same and jnp.shape(new) == jnp.shape(old)
-    except (TypeError, ValueError):
-        return False
+def problem(task: "Task", trial: Any) -> "Problem":
+    """Return the task's problem of this trial."""
+    return _fitting_problem("task.problem(...)", task.problem(trial), task)
 
 
-class _Brief:
-    """An array in a message."""
-
-    def __init__(self, array: Any) -> None:
-        self.words = f"{array.dtype}{list(array.shape)}".replace(" ", "")
-
-    def __repr__(self) -> str:
-        return self.words
+def calibration_problem(task: "Task", trial: Any) -> "Problem":
+    """Return the part of the trial's problem that is for calibration."""
+    return _fitting_problem("task.problem(...).head()", problem(task, trial).head(), task)
 
 
-def _brief(value: Any) -> Any:
-    return jax.tree.map(lambda x: _Brief(x) if hasattr(x, "dtype") else x, value)
+def _fitting_problem(path: str, value: "Problem", task: "Task") -> "Problem":
+    from jaxota.tasks.problem import Problem
 
-
-def algorithm(value: Any, problem: Problem) -> Any:
-    """An algorithm whose stages are watched."""
-    kinds = {
-        "local": LocalRule,
-        "precode": Precoder,
-        "estimate": Estimator,
-        "compress": Compressor,
-        "server": Server,
-        "medium": Medium,
-    }
-    parts = {k: kind(getattr(value, k), f"algorithm.{k}", problem) for k, kind in kinds.items()}
-    return value.replace(**parts)
-
-
-def channel(value: Any, problem: Problem) -> Any:
-    """A channel whose fading is watched, its law and its answer, too."""
-    fading = getattr(value, "fading", None)
-    if fading is None:
-        return value
-    if hasattr(fading, "law"):
-        law = Law(fading.law, "channel.fading.law", problem)
-        answer = Answer(fading.answer, "channel.fading.answer", problem)
-        fading = fading.replace(law=law, answer=answer)
-    return value.replace(fading=Fades(fading, "channel.fading", problem))
-
-
-def problem(task: Task, trial: Any) -> Problem:
-    """What a task gives for a trial."""
-    return _of_task("task.problem(...)", task.problem(trial), task)
-
-
-def head(task: Task, trial: Any) -> Problem:
-    """What of it is for calibration."""
-    return _of_task("task.problem(...).head()", problem(task, trial).head(), task)
-
-
-def _of_task(path: str, value: Problem, task: Task) -> Problem:
     offers(path, value, Problem, "those of jo.tasks")
     for name in ("users", "dim"):
-        if getattr(value, name) != getattr(task, name):
-            got = f"{getattr(task, name)}, got {getattr(value, name)}"
-            raise InputError(f"{path}.{name} must be that of the task, {got}")
+        wanted, got = getattr(task, name), getattr(value, name)
+        if wanted != got:
+            raise InputError(f"{path}.{name} must be that of the task, {wanted}, got {got}")
     return value
 
 
-def first(problem: Problem, key: PRNGKeyArray) -> Array:
-    """The model that a problem starts from."""
-    method, dim = Method("task.problem(...).init", "Problem"), problem.dim
-    return method.array(problem.init(key), "a model [d]", (dim,), d=dim)
+def checked_problem(problem: "Problem") -> Any:
+    """Return `problem` with its initial model and its scores checked."""
+    return Checked(problem, "task.problem(...)", "Problem", problem)
 
 
-def score(problem: Problem, model: Array) -> dict[str, Array]:
-    """What a problem says of a model."""
-    method, wanted = (
-        Method("task.problem(...).score", "Problem"),
-        "a dict of numbers",
-    )
-    scores = problem.score(model)
-    if not isinstance(scores, dict):
-        method.refuse(wanted, scores)
-    return {name: method.array(value, wanted, ()) for name, value in scores.items()}
+def gradient(method: str, value: Any, model: Any) -> Any:
+    """Return `value`, the gradient at `model` that a `method` of the problem returned."""
+    stage = Checked(None, "task.problem(...)", "Problem", model)
+    return Call(stage, method).alike(value, model, "a gradient")
+
+
+def _carrier(path: str, value: Any, problem: "Problem") -> Checked:
+    from jaxota.stages import Carrier
+
+    offers(path, value, Carrier, "the channel itself")
+    return Checked(value, path, "Carrier", problem)
 
 
 class Unplanned(NamedTuple):
-    """In the place of the plan's row where nobody needs one: `None` that says so if it is read."""
+    """Stands for the plan's row where no stage declared a need of one; reading it is an error."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in (*PLANNED, "peak"):
@@ -282,170 +342,37 @@ class Unplanned(NamedTuple):
         )
 
 
-class Watched:
-    """A part, its methods' results looked at."""
-
-    protocol: ClassVar[Any]
-
-    def __init__(self, part: Any, path: str, problem: Problem) -> None:
-        self.part, self.path, self.problem = part, path, problem
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.part, name)
-
-    def method(self, name: str = "") -> Method:
-        return Method(self.path + name, self.protocol.__name__)
-
-    def vector(self, name: str, value: Any, wanted: str) -> Array:
-        dim = self.problem.dim
-        return self.method(name).array(value, wanted, (dim,), d=dim)
+def _fits(value: Any, axes: list[str], sizes: dict[str, int]) -> bool:
+    """Return whether each axis has its size: a number in the text, a known one, or else any."""
+    shape = np.shape(value)
+    if len(shape) != len(axes):
+        return False
+    wanted = (int(axis) if axis.isdigit() else sizes.get(axis) for axis in axes)
+    return all(size in (None, length) for size, length in zip(wanted, shape, strict=True))
 
 
-class LocalRule(Watched):
-    protocol = stages.LocalRule
-
-    def start(self, *told: Any) -> tuple[Any, Memory]:
-        wanted = f"({'control [d]' if self.controlled else 'None'}, memory)"
-        method = self.method(".start")
-        control, memory = method.several(self.part.start(*told), wanted)
-        if self.controlled:
-            control = self.vector(".start", control, wanted)
-        elif control is not None:
-            method.refuse(wanted, (control, memory))
-        return control, method.memory(memory, self.problem.users)
-
-    def __call__(self, *told: Any) -> Any:
-        work, method, names = self.part(*told), self.method(), ("update", "controls", "moved")
-        if not all(hasattr(work, name) for name in (*names, "memory", "reports", "replace")):
-            method.refuse("a jo.LocalUpdate", work)
-        arrays = {k: getattr(work, k) for k in names if getattr(work, k) is not None}
-        if self.controlled != ("controls" in arrays):
-            method.refuse(
-                f"a jo.LocalUpdate {'with' if self.controlled else 'without'} controls", work
-            )
-        sizes = {"user": self.problem.users, "d": self.problem.dim}
-        wanted, shape = "a jo.LocalUpdate of arrays [user, d]", tuple(sizes.values())
-        arrays = {k: method.array(v, wanted, shape, **sizes) for k, v in arrays.items()}
-        return work.replace(
-            **arrays, reports=method.reports(dict(work.reports or {}), sizes["user"])
-        )
-
-    def remember(self, before: Memory, after: Memory, heard: Array) -> Memory:
-        return self.method(".remember").remembered(self.part.remember(before, after, heard), before)
+def _is_float(value: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
 
 
-class Compressor(Watched):
-    protocol = stages.Compressor
-
-    def start(self, users: int, dim: int) -> Memory:
-        return self.method(".start").memory(self.part.start(users, dim), users)
-
-    def report(self, *told: Any) -> dict[str, Array]:
-        return self.method(".report").reports(self.part.report(*told), self.problem.users)
-
-    def encode(self, *told: Any) -> tuple[Array, Memory]:
-        method, wanted = self.method(".encode"), "(values [user, s], memory)"
-        values, memory = method.several(self.part.encode(*told), wanted)
-        shape = self.problem.users, *getattr(values, "shape", ())[1:2]
-        return method.array(values, wanted, shape, user=self.problem.users), memory
-
-    def decode(self, *told: Any) -> Array:
-        return self.vector(".decode", self.part.decode(*told), "an average [d]")
-
-    remember = LocalRule.remember
+def _same_type(new: Any, old: Any) -> bool:
+    """Return whether shapes are equal, and types too or both floating-point."""
+    try:
+        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
+        return same and jnp.shape(new) == jnp.shape(old)
+    except (TypeError, ValueError):
+        return False
 
 
-class Precoder(Watched):
-    protocol = stages.Precoder
+class _Shape:
+    """Shape and type of an array in a message, such as float32[3,4]."""
 
-    def energy(self, block: Any) -> Array:
-        value, users = self.part.energy(block), self.problem.users
-        wanted = "an energy, [] or [user]"
-        return self.method(".energy").array(value, wanted, (), (users,), user=users)
+    def __init__(self, array: Any) -> None:
+        self.text = f"{array.dtype}{list(array.shape)}".replace(" ", "")
 
-
-class Estimator(Watched):
-    protocol = stages.Estimator
-
-    def start(self, *told: Any) -> Memory:
-        return self.method(".start").memory(self.part.start(*told))
-
-    def __call__(self, *told: Any) -> tuple[Array, Memory]:
-        method, wanted = self.method(), "(estimate [d], memory)"
-        estimate, memory = method.several(self.part(*told), wanted)
-        return self.vector("", estimate, wanted), method.remembered(memory, told[-1])
+    def __repr__(self) -> str:
+        return self.text
 
 
-class Server(Watched):
-    protocol = stages.Server
-
-    start = Estimator.start
-
-    def __call__(self, seen: Any, state: Any) -> tuple[Array, Memory]:
-        method, wanted = self.method(), "(model [d], memory)"
-        model, memory = method.several(self.part(seen, state), wanted)
-        return self.vector("", model, wanted), method.remembered(memory, state.server)
-
-    def output(self, *told: Any) -> Array:
-        return self.vector(".output", self.part.output(*told), "a model [d]")
-
-
-class Law(Watched):
-    protocol = stages.Law
-
-    start = Estimator.start
-
-    def draw(self, key: PRNGKeyArray, fresh: Array, memory: Memory) -> tuple[Array, Memory]:
-        method, wanted = self.method(".draw"), f"(gains {list(fresh.shape)}, memory)"
-        gains, after = method.several(self.part.draw(key, fresh, memory), wanted)
-        return method.array(gains, wanted, fresh.shape), method.remembered(after, memory)
-
-
-class Answer(Watched):
-    protocol = stages.Answer
-
-    def __call__(self, *told: Any) -> Any:
-        return self.method().link(self.part(*told), self.problem.users)
-
-
-class Fades(Watched):
-    protocol: ClassVar[Any] = stages.Fades
-
-    start = Estimator.start
-
-    def links(self, *told: Any) -> Any:
-        return self._links(self.part.links(*told), memory=told[2])
-
-    def _links(self, value: Any, memory: Memory) -> Any:
-        method, users = self.method(".links"), self.problem.users
-        model, control, after = method.several(value, "(link, link, memory)", count=3)
-        after = method.remembered(after, memory)
-        return method.link(model, users), method.link(control, users), after
-
-
-class Noise(Watched):
-    protocol = stages.Noise
-
-    def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        wanted = f"draws of the shape {list(shape)}"
-        return self.method(".draw").array(self.part.draw(key, shape), wanted, shape)
-
-
-class Carrier(Fades):
-    protocol: ClassVar[Any] = stages.Carrier
-
-    @property
-    def noise(self) -> Noise:
-        return Noise(self.part.noise, "channel.noise", self.problem)
-
-    def links(self, *told: Any) -> Any:
-        return self._links(self.part.links(*told), memory=told[1])
-
-
-class Medium(Watched):
-    protocol = stages.Medium
-
-    def __call__(self, channel: Any) -> Carrier:
-        path, carrier = f"{self.path}(...)", self.part(channel)
-        offers(path, carrier, stages.Carrier, "the channel itself")
-        return Carrier(carrier, path, self.problem)
+def _shapes(value: Any) -> Any:
+    return jax.tree.map(lambda x: _Shape(x) if hasattr(x, "dtype") else x, value)

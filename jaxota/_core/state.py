@@ -1,4 +1,4 @@
-"""What a trial carries from round to round, what a round reveals, and the plan."""
+"""Values that cross the rounds of a trial: the state, the round's records, and the plan."""
 
 import dataclasses
 from typing import Any, TypeAlias
@@ -7,26 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from jaxota._core import files as _files
-from jaxota._core import inputs as _validate
+from jaxota._core import files, inputs
 from jaxota._core.part import Memory, Path, Scalar, Traced, Vector, part, traced
 from jaxota.errors import InputError
 
 
 @part
 class State:
-    """What survives a round of one trial. What a stage does not remember is `None`.
+    """State of one trial between two rounds. The memory of a stage that has none is `None`.
 
     Attributes:
         model: [d] the broadcast model.
-        control: [d] the estimate of the control block, broadcast too, or ().
-        local: [user, …] what the local rule remembers.
-        compress: [user, …] what the compressor remembers of each block.
-        estimate: what the estimator remembers of each block.
-        server: what the server's rule remembers.
+        control: [d] the estimate of the control block, broadcast too; `None` without controls.
+        local: [user, …] memory of the local rule.
+        compress: [user, …] memory of the compressor, one for each block.
+        estimate: memory of the estimator, one for each block.
+        server: memory of the server's rule.
         average: [d] weighted average of the models so far, eq. final_output.
         weight: [] total weight behind `average`, in units of the newest model's.
-        fading: what the fading remembers.
+        fading: memory of the fading.
     """
 
     model: Vector
@@ -44,21 +43,21 @@ class State:
 
 @part
 class Ledger:
-    """What one block cost and lost in a round."""
+    """Cost and error of one block in one round."""
 
-    energy: Float[Array, "user"]  # ‖·‖² of what it carries, before the gain
+    energy: Float[Array, "user"]  # ‖·‖² of the values sent, before the gain
     power: Float[Array, "user"]  # ‖x_i‖²/P
-    reports: Scalar  # coded scalars that each user reported beside it
+    reports: Scalar  # coded scalars that each user reported beside the block
     deviation: Scalar  # √ν, the standard deviation of the noise on the average
     error: Scalar  # ‖estimate − true average‖²
 
 
 @part
 class Info:
-    """What a round reveals."""
+    """Record of one round, for histories and calibration."""
 
-    moved: Float[Array, "user d"]  # θ_i − θ̂, where users went
-    controls: Float[Array, "user d"] | None  # c_i, what the control block carries, or ()
+    moved: Float[Array, "user d"]  # θ_i − θ̂, the users' displacements
+    controls: Float[Array, "user d"] | None  # c_i, the values of the control block
     blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
     output: Vector  # the model that is scored
     participants: Num[Array, ""]  # number of users heard
@@ -66,14 +65,14 @@ class Info:
 
 @part
 class Moments:
-    """What the plan knows of one block, by round: rows for the precoder and the estimator."""
+    """Statistics of one block in the plan, by round: rows for the precoder and the estimator."""
 
-    energy: Float[Array, "round"]  # max_i E‖value_i‖²
-    peak: Float[Array, "round"] | None  # the largest energy of all rounds, repeated
-    mean: Float[Array, "round user"]  # prior mean of what each user holds
-    var: Float[Array, "round user"]  # prior variance
-    average_mean: Float[Array, "round"] | None  # prior mean of the average, or ()
-    average_var: Float[Array, "round"] | None
+    energy: Float[Array, "*round"]  # max_i E‖value_i‖²
+    peak: Float[Array, "*round"] | None  # the largest energy of all rounds, repeated
+    mean: Float[Array, "*round user"]  # prior mean of each user's θ_i or c_i
+    var: Float[Array, "*round user"]  # prior variance
+    average_mean: Float[Array, "*round"] | None  # prior mean of the average over users
+    average_var: Float[Array, "*round"] | None
 
 
 ByRound: TypeAlias = Traced[Float[Array, "round"]]
@@ -84,11 +83,11 @@ MaybeByUser: TypeAlias = Traced[Float[Array, "round user"] | None]
 
 @part
 class Plan:
-    """What an offline, noise-free run tells the users and the server beforehand, by round.
+    """Statistics by round from an offline, noise-free run, which users and server know beforehand.
 
     Attributes:
         update_energy: [round] max_i E‖Δ_i‖², which scales the precoder.
-        model_mean, model_var: [round, user] the estimators' prior of what each user holds, over
+        model_mean, model_var: [round, user] the estimators' prior of each user's θ_i, over
             coordinates and trials.
         control_energy, control_mean, control_var: the same of controls, for algorithms that have
             them.
@@ -111,43 +110,38 @@ class Plan:
 
     replace = dataclasses.replace
 
-    def moments(self, controlled: bool) -> tuple["Moments", ...]:
-        """What it knows of each block, of the control block if the algorithm has one."""
-        block = self.update_energy, self.model_mean, self.model_var
-        model = _moments(*block, self.average_mean, self.average_var)
+    def moments(self, controlled: bool) -> tuple[Moments, ...]:
+        """Return the statistics of each block; there are two if the algorithm is `controlled`."""
+        averages = self.average_mean, self.average_var
+        model = _moments(self.update_energy, self.model_mean, self.model_var, *averages)
         if not controlled:
             return (model,)
-        control = self.control_energy, self.control_mean, self.control_var
-        return model, _moments(*control, self.average_control_mean, self.average_control_var)
+        averages = self.average_control_mean, self.average_control_var
+        control = _moments(self.control_energy, self.control_mean, self.control_var, *averages)
+        return model, control
 
     def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
-        path = _validate.path("path", path)
+        path = inputs.path("path", path)
         fields: dict[str, Any] = {
-            k: _validate.real(f"plan.{k}", v) for k, v in vars(self).items() if v is not None
+            k: inputs.real(f"plan.{k}", v) for k, v in vars(self).items() if v is not None
         }
-        with _files.replacing(path) as (part_path,), open(part_path, "wb") as file:
+        with files.replacing(path) as (draft,), open(draft, "wb") as file:
             np.savez(file, **fields)
 
     @classmethod
     def load(cls, path: Path) -> "Plan":
         """Read a plan that `save` wrote."""
-        path = _validate.path("path", path)
+        path = inputs.path("path", path)
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                return cls(**{k: _validate.real(k, v) for k, v in stored.items()})
-        except Exception as error:  # of any kind that a damaged file can cause
+                return cls(**{k: inputs.real(k, v) for k, v in stored.items()})
+        except Exception as error:  # a damaged file can cause any kind
             raise InputError(
-                f"plan: {path} is not a plan that Plan.save wrote ({_validate.first_line(error)})"
+                f"plan: {path} is not a plan that Plan.save wrote ({inputs.first_line(error)})"
             ) from None
 
 
 def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
-    return Moments(
-        energy=energy,
-        peak=jnp.full_like(energy, jnp.max(energy)) if energy is not None else None,
-        mean=mean,
-        var=var,
-        average_mean=average_mean,
-        average_var=average_var,
-    )
+    peak = jnp.full_like(energy, jnp.max(energy)) if energy is not None else None
+    return Moments(energy, peak, mean, var, average_mean, average_var)

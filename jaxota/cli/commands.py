@@ -31,7 +31,7 @@ def list_(arguments: argparse.Namespace) -> int:
 def run_(arguments: argparse.Namespace) -> int:
     """Run a figure, a study or an experiment; show its report and write its files."""
     from jaxota.cli import report, run
-    from jaxota.study import programs
+    from jaxota.study import compile
 
     pictures = report.pictures(arguments.format, arguments.style)
     memory, shard = _scale(arguments)
@@ -40,7 +40,7 @@ def run_(arguments: argparse.Namespace) -> int:
     chosen = run.load(arguments.experiment)
     in_parts = arguments.resume or arguments.shard is not None or arguments.scheduler is not None
     with _working(chosen.name, arguments.out) as tell, run.cluster(arguments.scheduler) as executor:
-        progress.load_ahead(programs.waiting)
+        progress.load_ahead(compile.waiting)
         command = run.command_line(arguments)
         runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
         try:
@@ -57,8 +57,8 @@ def run_(arguments: argparse.Namespace) -> int:
 def sweep_(arguments: argparse.Namespace) -> int:
     """Run a study over a grid into a store."""
     from jaxota.cli import run
-    from jaxota.study.job import StudyJob
-    from jaxota.study.parsing import parse_bytes
+    from jaxota.study.executor import StudyJob
+    from jaxota.study.grid import parse_bytes
 
     memory, shard = _scale(arguments)
     programs = arguments.max_programs
@@ -92,7 +92,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
 
 def size(job: Any) -> str:
     """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
-    from jaxota._core.batching import in_words
+    from jaxota._core.batching import format_bytes
     from jaxota.reports import counted
 
     study, settings = job.study, job.settings
@@ -101,28 +101,28 @@ def size(job: Any) -> str:
     return (
         f"{axes} = {counted(settings.count, 'setting')} × {counted(study.trials, 'trial')} × "
         f"{counted(len(study.algorithms), 'algorithm')} = {counted(curves, 'curve')} of "
-        f"{counted(study.rounds, 'round')}, {in_words(job.bytes)} of results "
+        f"{counted(study.rounds, 'round')}, {format_bytes(job.bytes)} of results "
         f"(keep {study.keep}), {counted(settings.programs, 'program')}"
     )
 
 
 def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
     """InputError where a sweep is larger than the user, or the disk, has room for."""
-    from jaxota._core.batching import in_words
-    from jaxota.study.driver import refuse_full
+    from jaxota._core.batching import format_bytes
+    from jaxota.study.executor import refuse_full
 
     if job.settings.programs > programs:
         raise InputError(f"{size(job)}: more than --max-programs {programs}")
     if job.bytes > limit:
         raise InputError(
-            f"{size(job)}: more than --max-bytes {in_words(limit)}; --keep mean needs less"
+            f"{size(job)}: more than --max-bytes {format_bytes(limit)}; --keep mean needs less"
         )
     refuse_full(job, out)
 
 
 def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
-    from jaxota._core.batching import in_words
+    from jaxota._core.batching import format_bytes
     from jaxota.reports import counted
 
     def timed(work: Callable[[], Any]) -> float:
@@ -139,7 +139,8 @@ def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     running = again * job.steps / job.steps_of(0)
     return [
         f"{job.name}: {size(job)}",
-        f"{counted(chunks, 'chunk')} of about {again:.2g} s, {in_words(job.bytes / chunks)} each",
+        f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
+        f"{format_bytes(job.bytes / chunks)} each",
         f"about {in_time(compiling + calibrating + running)} on this machine: "
         f"{in_time(compiling)} compiling, {in_time(calibrating)} for "
         f"{counted(job.calibrations, 'calibration')}, {in_time(running)} running "
@@ -205,7 +206,7 @@ def bench_(arguments: argparse.Namespace) -> int:
 
 def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
     """Return how much memory a chunk may take, and which chunks are to be computed."""
-    from jaxota.study.parsing import parse_bytes, parse_shard
+    from jaxota.study.grid import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

@@ -18,7 +18,7 @@ from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.figures import FIGURES, Figure
 from jaxota.reports import Experiment, Report, counted, study_report
-from jaxota.study.parsing import parse_grid
+from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
 OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
@@ -73,17 +73,13 @@ def _from_file(path: Path, name: str) -> Study | Experiment:
 
 
 def experiments_in_checkout() -> dict[str, str]:
-    """Return the experiments in benchmarks/paper and benchmarks/wise of a checkout, and their titles.
+    """Return the experiments in the files of a checkout's benchmarks, and their titles.
 
-    Files are parsed and not run; elsewhere there are none.
+    Files are parsed and not run; without a checkout there are none.
     """
-    root = Path(__file__).parents[2]
-    if not (root / "pyproject.toml").exists():
-        return {}
-    titles = {}
-    for path in sorted(
-        path for room in ("paper", "wise") for path in root.glob(f"benchmarks/{room}/*.py")
-    ):
+    root, titles = Path(__file__).parents[2], {}
+    checkout = (root / "pyproject.toml").exists()
+    for path in sorted(root.glob("benchmarks/[pw]*/*.py")) if checkout else ():
         found = [
             (node.name, call.args[0].value)
             for node in ast.parse(path.read_text(encoding="utf-8")).body
@@ -246,7 +242,7 @@ class Runner:
 
     def __call__(self, study: Study) -> Any:
         """Run a study and return its dataset; `Incomplete` while other shards have work to do."""
-        from jaxota.study.job import StudyJob  # what only lists figures need not load it
+        from jaxota.study.executor import StudyJob  # what only lists figures need not load it
 
         store = self.out / f"{study.name}.parts" if self.in_parts else None
         process.kept = functools.partial(interrupted, self.out, store)
@@ -260,16 +256,16 @@ class Runner:
 
     def drive(self, study: Study, job: Any, store: Path | None, resume: bool) -> Any:
         """Compute the missing chunks of a study's job; returns what keeps them."""
-        from jaxota.study import driver, elsewhere
+        from jaxota.study import executor
 
         self.progress("compiling")
         begun = time.perf_counter()
-        sink = driver.sink(job, store, resume, self.command)
+        sink = executor.sink(job, store, resume, self.command)
         ready = time.perf_counter()
         self.before = job.space.count - len(sink.missing())
-        work = elsewhere.work(study, store) if self.executor and store else None
+        work = executor.work(study, store) if self.executor and store else None
         options = {"shard": self.shard, "executor": self.executor, "work": work}
-        driver.drive(job, sink, **options, report=self.progress)
+        executor.drive(job, sink, **options, report=self.progress)
         self.compiling += ready - begun
         self.running += time.perf_counter() - ready
         return sink

@@ -18,11 +18,10 @@ from jaxota.experiments.wise import REGIME
 from jaxota.experiments.wise_report import geometric
 from jaxota.stages.compress import Centred, Clipped
 from jaxota.stages.fading import Link
-from jaxota.stages.innovations import Fixed, Innovations, Last
 from jaxota.stages.precode import Online
-from jaxota.stages.protocols import Server
-from jaxota.stages.server import Aggregate
-from jaxota.study.job import StudyJob
+from jaxota.stages.server import Aggregate, Server
+from jaxota.stages.wise import Fixed, Innovations, Last
+from jaxota.study.executor import StudyJob
 
 
 @part

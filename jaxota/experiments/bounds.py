@@ -12,9 +12,9 @@ from jaxota import theory
 from jaxota._core import inputs as _validate
 from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.stages.channel import Channel
-from jaxota.study.descriptions import describe, versions
-from jaxota.study.spaces import Space, Variable
-from jaxota.study.work import Pieces
+from jaxota.study.describe import describe, versions
+from jaxota.study.executor import Pieces
+from jaxota.study.layout import Space, Variable
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
 
 

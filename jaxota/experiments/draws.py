@@ -15,7 +15,7 @@ from scipy import special
 
 from jaxota._core import prng as _random
 from jaxota._core.part import Traced, part, traced
-from jaxota.study.grids import Axis
+from jaxota.study.grid import Axis
 
 
 @part

@@ -29,9 +29,9 @@ from jaxota.simulation import run_all
 from jaxota.stages.channel import Channel
 from jaxota.stages.estimate import Identity
 from jaxota.stages.precode import Bounded
-from jaxota.study.descriptions import describe, versions
-from jaxota.study.spaces import Space, Variable
-from jaxota.study.work import Pieces
+from jaxota.study.describe import describe, versions
+from jaxota.study.executor import Pieces
+from jaxota.study.layout import Space, Variable
 from jaxota.theory import noise
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, first_of, well_conditioned
 

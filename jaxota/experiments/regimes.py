@@ -17,8 +17,8 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg
 from jaxota.experiments import draws
 from jaxota.stages.channel import Block, Channel
 from jaxota.stages.precode import Online
-from jaxota.study.grids import Axis, Grid
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.tasks import synthetic_regression
 

@@ -16,13 +16,12 @@ from jaxota.errors import InputError
 from jaxota.experiments import draws
 from jaxota.experiments.reproduction import FAMILIES, Family
 from jaxota.figures import EXPERIMENTS
-from jaxota.study.descriptions import describe, versions
-from jaxota.study.grids import Axis, Grid
-from jaxota.study.job import StudyJob
-from jaxota.study.spaces import Space, Variable
+from jaxota.study.describe import describe, versions
+from jaxota.study.executor import Pieces, StudyJob
+from jaxota.study.grid import Axis, Grid
+from jaxota.study.layout import Space, Variable
 from jaxota.study.study import Study
-from jaxota.study.work import Pieces
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 
 SNR_DB = 10.0
 

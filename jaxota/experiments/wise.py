@@ -17,8 +17,8 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.stages.compress import Centred
 from jaxota.stages.precode import MeanPower, Online
-from jaxota.study.grids import Grid, grid
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import Grid, grid
 from jaxota.study.study import Study
 from jaxota.tasks import synthetic_regression
 

@@ -13,10 +13,10 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
 from jaxota.cli.report import attributes
 from jaxota.stages.channel import Channel
 from jaxota.stages.precode import Online
-from jaxota.study.grids import grid
-from jaxota.study.job import StudyJob
+from jaxota.study.executor import StudyJob
+from jaxota.study.grid import grid
 from jaxota.study.study import Study
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 from jaxota.tasks.partitions import iid, label_skew
 
 ROUNDS, EVERY, DEALS, CALIBRATION_TRIALS = 100, 5, 3, 10

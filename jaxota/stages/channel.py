@@ -1,25 +1,76 @@
-"""In the air: signals fade, add up, and meet noise."""
+"""The channel: in the air signals fade, add up, and meet noise."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inputs
-from jaxota._core import prng as _random
-from jaxota._core.part import Memory, Scalar, Traced, Vector, part, static, traced
+from jaxota._core import inputs, prng
+from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, static, traced
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Link, Still, everyone
+from jaxota.stages.fading import Fades, Link, NoFading, ideal_link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Carrier, Fades, Noise
+
+
+class Noise(Protocol):
+    """A law of the channel's noise, such as `Gaussian`."""
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian; estimators derived for Gaussian noise refuse others."""
+
+    def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+        """Draw independent numbers of mean 0 and variance 1."""
+
+
+class Carrier(Protocol):
+    """The medium of both blocks: `Channel`, or `Ideal` of `jaxota.stages.channel`.
+
+    A carrier may also have `noise_ratio(dim)`, sw2/P of the model block, which is then used in
+    place of `noise_variance`: sw2 itself may be too small or too large for float32.
+    """
+
+    @property
+    def power(self) -> Scalar | float:
+        """P of the model block."""
+
+    @property
+    def control_budget(self) -> Scalar | float:
+        """P of the control block."""
+
+    @property
+    def noise(self) -> Noise:
+        """The law of the noise."""
+
+    def noise_variance(self, dim: int) -> Scalar | None:
+        """Return sw2 per coordinate of a block of `dim` coordinates, None without noise."""
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Return the memory before round 1."""
+
+    def links(
+        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
+    ) -> tuple[Link, Link, Memory]:
+        """Return the links of both blocks and memory.
+
+        `keys` [3] serve the fading, the law's own generator, and the choice of participants;
+        `controlled` says whether a control block is sent.
+        """
+
+
+class Medium(Protocol):
+    """The users' way to the server: over the channel, `OverTheAir`, or not, `ErrorFree`."""
+
+    def __call__(self, channel: Carrier) -> Carrier:
+        """Return the carrier that takes the channel's place."""
 
 
 @part
@@ -29,8 +80,7 @@ class Gaussian:
     gaussian = True
 
     def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-        """Independent draws of variance 1."""
-        return _random.normal(key, shape)
+        return prng.normal(key, shape)
 
 
 @part
@@ -38,26 +88,26 @@ class Channel:
     """A multiple-access channel with real noise of variance sw2 per coordinate on each block.
 
     Attributes:
-        snr_db: 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; an
-            infinite one is the ideal channel.
-        power: the budget P of the model block.
-        control_power: that of the control block: the same unless given.
+        snr_db: 10 log10(P/sw2) with `snr_per="vector"`, 10 log10(P/(d·sw2)) with "symbol"; infinity
+            is the ideal channel.
+        power: P, the budget of the model block.
+        control_power: the budget of the control block; None for P.
         fading: `rayleigh(...)`, `rician(...)` or `nakagami(...)`; by default none.
-        gains: [user] the users' mean power gains, under fading; 1 unless given.
-        participants: the size of a uniformly drawn set of users that alone transmit, the paper's
-            AS4; by default all.
-        snr_per: what the signal-to-noise ratio is of, "vector" or "symbol".
-        noise: its law, `Gaussian()`.
+        gains: [user] the users' mean power gains under fading; None for 1.
+        participants: size of a uniformly drawn set of users that alone transmit, the paper's AS4;
+            None for all.
+        snr_per: reference of the signal-to-noise ratio, "vector" or "symbol".
+        noise: the law of the noise, `Gaussian()`.
     """
 
     snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)
     power: Traced[Scalar] = traced(default=1.0, above=0.0)
     control_power: Traced[Scalar | None] = traced(default=None, above=0.0)
-    fading: "Fades" = Still()
-    gains: Traced[Float[Array, "user"] | None] = traced(default=None, rank=1, at_least=0.0)
+    fading: Fades = NoFading()
+    gains: Traced[PerUser | None] = traced(default=None, rank=1, at_least=0.0)
     participants: Traced[Int[Array, ""] | None] = traced(default=None, dtype="int32")
     snr_per: str = static(default="vector", one_of=("vector", "symbol"))
-    noise: "Noise" = Gaussian()
+    noise: Noise = Gaussian()
 
     replace = dataclasses.replace
 
@@ -67,46 +117,35 @@ class Channel:
         return self.control_power if self.control_power is not None else self.power
 
     def noise_variance(self, dim: int) -> Scalar:
-        """sw2, the noise variance per coordinate of a block of `dim` coordinates."""
+        """Return sw2 per coordinate of a block of `dim` coordinates."""
         return self.power * self.noise_ratio(dim)
 
     def noise_ratio(self, dim: int) -> Scalar:
-        """sw2/P: of the SNR alone, as sw2 itself may be too small or too large for float32."""
+        """Return sw2/P of a block of `dim` coordinates, which depends on the SNR alone."""
         symbols = dim if self.snr_per == "symbol" else 1
         return 10.0 ** (-self.snr_db / 10.0) / symbols
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        """What the fading remembers before round 1."""
         return self.fading.start(key, users)
 
     def links(
-        self,
-        keys: Sequence[PRNGKeyArray],
-        memory: Memory,
-        users: int,
-        dim: int,
-        controlled: bool,
+        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
     ) -> tuple[Link, Link, Memory]:
-        """Both blocks' links for this round, and what the fading remembers.
-
-        `keys` [3] serve the fading law, its own generator, and the choice of participants. Users
-        are heard if they are chosen and if the answers to both their gains (without controls, to
-        the model block's) let them speak.
-        """
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         noise = dim * self.noise_ratio(dim)
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
+        # A user transmits in both blocks or in none, so that both averages are over one set S^r.
         heard = model.heard > 0
         if controlled:
             heard &= control.heard > 0
         if self.participants is not None:
+            # A uniform subset whose size is traced: the first of a random order of all users.
             order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
             heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
         ones = heard.astype("float32")
         return model.replace(heard=ones), control.replace(heard=ones), memory
 
     def check(self, path: str, setting: "Setting") -> None:
-        """What a channel owes to the users of a task."""
         users = setting.task.users
         if self.gains is not None and self.gains.shape[-1] != users:
             raise InputError(
@@ -114,18 +153,19 @@ class Channel:
                 f"got shape {list(self.gains.shape)}"
             )
         if self.participants is not None:
-            line = f"channel.participants must lie in 1 … {users}, the users"
             good = (self.participants >= 1) & (self.participants <= users)
-            if isinstance(good, jax.core.Tracer):
-                return inputs.check(good)
+            if isinstance(good, jax.core.Tracer):  # under a user's own jit: results become NaN
+                return inputs.check_traced(good)
             bad = np.asarray(self.participants)[~np.asarray(good)]
             if bad.size:
-                raise InputError(f"{line}, got {bad.flat[0]}")
+                raise InputError(
+                    f"channel.participants must lie in 1 … {users}, the users, got {bad.flat[0]}"
+                )
 
 
 @part
 class Ideal:
-    """Error-free, orthogonal links: everyone is heard, without noise and at no power on the air."""
+    """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
     noise = Gaussian()
@@ -137,30 +177,25 @@ class Ideal:
         return None
 
     def links(
-        self,
-        keys: Sequence[PRNGKeyArray],
-        memory: Memory,
-        users: int,
-        dim: int,
-        controlled: bool,
+        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
     ) -> tuple[Link, Link, Memory]:
-        link = everyone(users).replace(amplification=jnp.zeros(users, "float32"))
+        link = ideal_link(users).replace(amplification=jnp.zeros(users, "float32"))
         return link, link, memory
 
 
 @part
 class OverTheAir:
-    """The algorithm's users reach the server over the channel."""
+    """Users reach the server over the channel."""
 
-    def __call__(self, channel: "Carrier") -> "Carrier":
+    def __call__(self, channel: Carrier) -> Carrier:
         return channel
 
 
 @part
 class ErrorFree:
-    """They reach it over links of their own, whatever the channel: the error-free references."""
+    """Users reach the server over error-free links, whatever the channel: for references."""
 
-    def __call__(self, channel: "Carrier") -> Ideal:
+    def __call__(self, channel: Carrier) -> Ideal:
         return Ideal()
 
 
@@ -169,35 +204,35 @@ class Block:
     """One of the two transmitted blocks of a round: updates Δ_i, or controls c_i.
 
     Attributes:
-        values: [user, d], after compression [user, s]: what the users send.
-        held: [user, d] what the users hold: θ_i, or c_i.
-        origin: [d] what the server adds back: θ̂ for updates, 0 for controls.
+        values: [user, d], after compression [user, s]: the users' values to be averaged.
+        held: [user, d] the users' own vectors: θ_i, or c_i.
+        origin: [d] the vector that the server adds back: θ̂ for updates, 0 for controls.
         power: [] the budget P of this block.
-        reach: [] how far gradients of norm 1 can carry a value: Kη for updates, 1 for controls.
+        reach: [] norm that gradients of norm 1 give a value: Kη for updates, 1 for controls.
         moments: this round's row of the plan.
         energies: [user] ‖·‖² of `values`.
         side: coded side information.
     """
 
     values: Float[Array, "user s"]
-    held: Float[Array, "user d"]
+    held: Vectors
     origin: Vector
     power: Scalar | float
     reach: Scalar
     moments: Moments
-    energies: Float[Array, "user"]
+    energies: PerUser
     side: SideInfo = SideInfo()
 
     replace = dataclasses.replace
 
 
-def noise_over(power: Scalar | float, air: "Carrier", dim: int) -> Scalar | None:
-    """sw2/P of a block of budget P = `power` and `dim` coordinates; `None` if there is no noise."""
-    ratio = getattr(air, "noise_ratio", None)
+def noise_over(power: Scalar | float, carrier: Carrier, dim: int) -> Scalar | None:
+    """Return sw2/P of a block of `dim` coordinates and budget P = `power`, None without noise."""
+    ratio = getattr(carrier, "noise_ratio", None)
     if ratio is not None:
         # Not ratio/(power/P): XLA would make that (ratio·P)/power, and so form sw2 after all.
-        return ratio(dim) * (air.power / power)
-    noise = air.noise_variance(dim)
+        return ratio(dim) * (carrier.power / power)
+    noise = carrier.noise_variance(dim)
     return noise / power if noise is not None else None
 
 
@@ -207,18 +242,28 @@ def superpose(
     energy: Float[Array, "*user"],
     noise: Scalar | None,
     link: Link,
-    law: "Noise" = Gaussian(),
-) -> tuple[Float[Array, "s"], Scalar, Float[Array, "user"]]:
-    """All users' values at once over the air, gains undone.
+    law: Noise = Gaussian(),
+) -> tuple[Float[Array, "s"], Scalar, PerUser]:
+    """Send all users' values at once over the air, and undo the gains.
 
-    `energy` [] or [user] is P/α and `noise` sw2/P, `None` if there is none. Returns the average
-    over S^r plus its equivalent noise [s], that noise's standard deviation √ν with
-    ν = sw2/(|S|²·α·h_min²), and each user's ‖x_i‖²/P [user]. With an energy for each user the
-    average is weighted by √α_i, and |S|√α is Σ√α_i.
+    The average plus equivalent noise is formed directly: quotients of gains would leave float32.
+
+    Args:
+        key: random key of the noise.
+        block: the values [user, s] and their energies.
+        energy: [] or [user] P/α. With one for each user the average is weighted by √α_i, and |S|√α
+            is Σ√α_i.
+        noise: sw2/P, None without noise.
+        link: the block's path from the users.
+        law: the law of the noise.
+
+    Returns:
+        The average over S^r plus noise [s]; the standard deviation √ν of that noise, with
+        ν = sw2/(|S|²·α·h_min²); and the transmit power ‖x_i‖²/P of each user [user].
     """
     received, common = link.gain[:, None] * block.values, energy
     if jnp.ndim(energy) == 1:
-        weight, common = _weighted(energy, link)
+        weight, common = _weights(energy, link)
         received = weight[:, None] * received
     received = link.mean(received)
     deviation = jnp.float32(0.0)
@@ -228,15 +273,18 @@ def superpose(
         deviation /= link.count * link.floor
         received += deviation * law.draw(key, received.shape)
     spent = link.heard * link.amplification * block.energies
+    # 0/0 where a user sends nothing and the full-power energy is 0: no power.
     return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
 
 
-def _weighted(energy: Float[Array, "user"], link: Link) -> tuple[Float[Array, "user"], Scalar]:
-    """Of energies the weights √α_i by which users count, their mean over S^r being 1,
-    and the common energy of the same noise: n√α = Σ√α_i.
+def _weights(energy: PerUser, link: Link) -> tuple[PerUser, Scalar]:
+    """Return weights √α_i of mean 1 over S^r [user], and the common energy of the same noise.
+
+    A common α gives the same noise where n√α = Σ√α_i.
     """
     least = jnp.min(jnp.where(link.heard > 0, energy, jnp.inf))
     least = jnp.where(jnp.isfinite(least), least, 0.0)  # where nobody is heard
-    weight = jnp.where(energy > least, jnp.sqrt(least / energy), 1.0)  # of the largest √α_i
+    # Relative to the largest √α_i of users heard, so that no weight overflows.
+    weight = jnp.where(energy > least, jnp.sqrt(least / energy), 1.0)
     share = link.count / jnp.maximum(jnp.sum(link.heard * weight), 1.0)
     return weight * share, least * share**2

@@ -1,22 +1,21 @@
-"""At each user: fewer or coarser numbers in place of a block, and what they leave out.
+"""Compressors, at each user: fewer or coarser numbers in place of a block.
 
-A compressor may tell the server scalars beforehand (`report`), over a coded link, and hears its
-answer before it encodes. What users remember is settled once it is known who was heard.
+A compressor may report scalars to the server over a coded link, and hears the server's answer
+before it encodes. Its memory is settled once it is known who was heard.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core.part import Memory, Scalar, Traced, Vector, part, traced
+from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, traced
 from jaxota.errors import InputError
+from jaxota.stages.fading import Link
+from jaxota.stages.local import if_heard, norms
 
-if TYPE_CHECKING:
-    from jaxota.stages.fading import Link
-    from jaxota.stages.protocols import Compressor
+Symbols: TypeAlias = Float[Array, "user s"]  # s = d without compression
 
 
 @part
@@ -24,75 +23,76 @@ class SideInfo:
     """Coded side information of one block: few numbers, which arrive without error.
 
     Attributes:
-        key: of random numbers that users and server share in this round.
-        reports: [user] what users report, by names.
-        answer: what the server answers to all of them before they send.
+        key: a random key that users and server share in this round.
+        reports: [user] the users' reported scalars, by name.
+        answer: the server's answer to all users, before they send.
     """
 
     key: PRNGKeyArray | None = None
-    reports: dict[str, Float[Array, "user"]] = dataclasses.field(default_factory=dict)
+    reports: dict[str, PerUser] = dataclasses.field(default_factory=dict)
     answer: Any = None
 
     replace = dataclasses.replace
 
 
-@part
-class Uncompressed:
-    """Every coordinate as it is."""
+class Compressor(Protocol):
+    """The map from a user's vector to the symbols on the air, such as `Clipped`."""
 
-    white = True  # the noise on what is decoded is that of the channel, coordinate by coordinate
+    @property
+    def white(self) -> bool:
+        """Whether a decoded average carries the channel's noise on each coordinate, no more."""
 
     def start(self, users: int, dim: int) -> Memory:
-        """What each user remembers before round 1 [user, …]."""
+        """Return the memory [user, …] before round 1."""
+
+    def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
+        """Return coded scalars [user] for the server, by name."""
+
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
+        """Return the symbols [user, s] that stand for `values` [user, d], and new memory."""
+
+    def decode(
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
+    ) -> Vector:
+        """Return the average [d] from the received symbols [s], whose noise has `deviation`."""
+
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
+        """Return the memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+
+
+@part
+class Uncompressed:
+    """No compression: every coordinate is sent as it is."""
+
+    white = True
+
+    def start(self, users: int, dim: int) -> Memory:
         return None
 
-    def report(
-        self, values: Float[Array, "user d"], memory: Memory
-    ) -> dict[str, Float[Array, "user"]]:
-        """Scalars [user] for the server, before anything is sent."""
+    def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
         return {}
 
-    def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
-    ) -> tuple[Float[Array, "user s"], Memory]:
-        """What goes on the air [user, s] for `values` [user, d], and what is to be remembered."""
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         return values, memory
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
-        """The average [d] from what was received [s], with noise of that deviation."""
         return received
 
-    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
-        """What users remember [user, …], `heard` or not."""
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         return after
-
-
-def if_heard(self: object, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
-    """A part's `remember`: `after` for users who were `heard`, `before` for the others.
-
-    Args:
-        self: the part, as it is one of its methods.
-        before, after: [user, …] what users remembered before the round, and of it.
-        heard: [user] 1 for users who were heard, else 0.
-    """
-
-    def chosen(new: Array, old: Array) -> Array:
-        return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
-
-    return jax.tree.map(chosen, after, before)
 
 
 @part
 class Centred:
-    """The mean of a vector's coordinates is reported, coded, and the rest is sent.
+    """Each vector's mean coordinate is reported, coded; the centred vector is sent.
 
     Attributes:
-        rest: how; `Clipped()`, say.
+        rest: the compressor of the centred vector; `Clipped()`, for example.
     """
 
-    rest: "Compressor" = Uncompressed()
+    rest: Compressor = Uncompressed()
 
     @property
     def white(self) -> bool:
@@ -101,77 +101,60 @@ class Centred:
     def start(self, users: int, dim: int) -> Memory:
         return self.rest.start(users, dim)
 
-    def report(
-        self, values: Float[Array, "user d"], memory: Memory
-    ) -> dict[str, Float[Array, "user"]]:
+    def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
         mean = values.mean(1)
         return self.rest.report(values - mean[:, None], memory) | {"mean": mean}
 
-    def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
-    ) -> tuple[Float[Array, "user s"], Memory]:
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
     def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
+        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
     ) -> Vector:
-        rest = self.rest.decode(received, deviation, link, side)
-        return rest + link.mean(side.reports["mean"])
+        centred = self.rest.decode(received, deviation, link, side)
+        # The means of the users who were heard, as the received average is theirs.
+        return centred + link.mean(side.reports["mean"])
 
-    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         return self.rest.remember(before, after, heard)
 
 
 @part
 class Clipped:
-    """Vectors are cut to the level τ that the server answers; what is cut off comes later.
+    """Vectors are clipped to the norm τ that the server answers, with error feedback.
 
     Attributes:
-        leak: what share of it is kept for the next round.
+        leak: the fraction of the clipped-off remainder that is carried to the next round.
 
-    It goes with a server that answers a level, as `Innovations` does. Users who were not heard keep
-    what they had: their round is lost, as FedAvg's would be.
+    The server must answer a level τ, as `Innovations` does. Users who were not heard keep their
+    old remainder: their round is lost, as it would be in FedAvg.
     """
 
     leak: Traced[Scalar] = traced(default=0.9, at_least=0.0)
 
     white = True
+    decode, remember = Uncompressed.decode, if_heard
 
     def start(self, users: int, dim: int) -> Memory:
         return jnp.zeros((users, dim), "float32")
 
-    def report(
-        self, values: Float[Array, "user d"], memory: Memory
-    ) -> dict[str, Float[Array, "user"]]:
+    def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
         return {"size": norms(values + memory)}
 
-    def encode(
-        self, values: Float[Array, "user d"], memory: Memory, side: SideInfo
-    ) -> tuple[Float[Array, "user d"], Memory]:
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         level, size = level_of(side.answer), side.reports["size"]
-        whole = values + memory
-        sent = whole * jnp.where(size > level, level / jnp.where(size > 0, size, 1.0), 1.0)[:, None]
-        return sent, self.leak * (whole - sent)
-
-    def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: "Link", side: SideInfo
-    ) -> Vector:
-        return received
-
-    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user"]) -> Memory:
-        return jnp.where(heard[:, None] > 0, after, before)
+        total = values + memory
+        # Not min(1, level/size): a vector of norm 0 under level 0 would become NaN.
+        factor = jnp.where(size > level, level / jnp.where(size > 0, size, 1.0), 1.0)
+        sent = total * factor[:, None]
+        return sent, self.leak * (total - sent)
 
 
 def level_of(answer: Any) -> Scalar:
-    """The server's level τ in what it answered."""
+    """Return the level τ in a server's answer."""
     if not isinstance(answer, dict) or "level" not in answer:
         raise InputError(
             "algorithm.server must answer a level to jo.Clipped and jo.Level, as jo.Innovations "
             "does"
         )
     return answer["level"]
-
-
-def norms(values: Float[Array, "user d"]) -> Float[Array, "user"]:
-    """‖·‖ of each user's vector."""
-    return jnp.sqrt(jnp.sum(values**2, -1))

@@ -1,42 +1,63 @@
-"""At the server: from the noisy average to an estimate of the average.
+"""Estimators, at the server: from the noisy average to an estimate of the average.
 
-An estimator sees what was received [d] (the average of the values, plus noise), the standard
-deviation √ν of that noise, the block it came from, the link and what it remembers of the rounds
-before (`start` is what it knows before the first). Without noise every estimator is the identity.
-`needs` names what it reads of the plan, and `spread` is the prior variance s² it reckons with.
+Without noise every estimator is the identity. An estimator with a prior may also have
+`spread(moments, count)`, the prior variance s² of the average of `count` users, for
+`jaxota.theory`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from jaxota._core.part import Memory, Scalar, Vector, part
+from jaxota._core.part import Memory, PerUser, Scalar, Vector, part
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
-from jaxota.stages.channel import Block, Link
+from jaxota.stages.channel import Block
+from jaxota.stages.fading import Link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
 
+class Estimator(Protocol):
+    """The server's estimate of the average, such as `Identity`, `MMSE` or `JamesStein`.
+
+    An estimator that needs scalars from the users may count them in `reports`, for the ledger.
+    """
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that the estimator reads from the plan."""
+
+    def start(self, dim: int) -> Memory:
+        """Return the memory of one block before round 1; see `no_memory`."""
+
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """Return the estimate [d], `block.origin` included, and memory.
+
+        `received` [d] is the average of the values plus noise of standard deviation √ν.
+        """
+
+
 def no_memory(self: object, dim: int) -> Memory:
-    """An estimator's `start`: it remembers nothing.
+    """Return None: the `start` of an estimator without memory.
 
     Args:
-        self: the estimator, as it is one of its methods.
-        dim: d.
+        self: the estimator, as this function becomes one of its methods.
+        dim: d, the number of coordinates.
     """
     return None
 
 
-def _any_average(self: object, moments: Moments, count: Scalar) -> Scalar:
-    """The `spread` of an estimator without a prior."""
+def _flat_prior(self: object, moments: Moments, count: Scalar) -> Scalar:
+    """Return an infinite variance: the `spread` of an estimator without a prior."""
     return jnp.float32(jnp.inf)
 
 
-def _gaussian_alone(self: object, path: str, setting: "Setting") -> None:
-    """The `check` of an estimator whose formula is that of white Gaussian noise."""
+def _check_noise(self: object, path: str, setting: "Setting") -> None:
+    """Refuse noise that is not white Gaussian: the `check` of an estimator derived for that."""
     name, (algorithm, channel) = type(self).__name__, setting[:2]
     if not channel.noise.gaussian:
         raise InputError(
@@ -50,12 +71,26 @@ def _gaussian_alone(self: object, path: str, setting: "Setting") -> None:
         )
 
 
+def _conditional_mean(
+    self: Any, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+) -> tuple[Vector, Memory]:
+    """Return E[x | x + noise] for x ~ N(mean, s²) of `self.prior`: the call of MMSE estimators."""
+    (mean, var), seen = self.prior(block, link), block.origin + received
+    # s²/(s² + ν) as 1/(1 + ν/s²): right for s² = ∞ too, and ν itself, which may overflow, is not
+    # formed.
+    gain = 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
+    # Where gain is 1, mean + (seen − mean) would lose digits of `seen`; where ν = s² = 0 the ratio
+    # above is NaN.
+    exact = (deviation == 0) | (gain == 1)
+    return jnp.where(exact, seen, mean + gain * (seen - mean)), memory
+
+
 @part
 class Identity:
-    """What was received, as it is."""
+    """The received average, as it is."""
 
     needs = ()
-    start, spread = no_memory, _any_average
+    start, spread = no_memory, _flat_prior
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
@@ -68,95 +103,85 @@ class MMSE:
     """Conditional mean under the plan's prior, users independent; eq. MSE_Solution."""
 
     needs = ("mean", "var")
-    start, check = no_memory, _gaussian_alone
+    start, check, __call__ = no_memory, _check_noise, _conditional_mean
 
     def spread(self, moments: Moments, count: Scalar) -> Scalar:
         return moments.var.mean() / count
 
-    def __call__(
-        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
-    ) -> tuple[Vector, Memory]:
-        mean, spread = _of_average(block.moments.mean, block.moments.var, link)
-        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
+    def prior(self, block: Block, link: Link) -> tuple[Scalar, Scalar]:
+        return _average_of_independent(block.moments.mean, block.moments.var, link)
 
 
 @part
 class ReportedMMSE:
-    """MMSE with the moments that users measure on their own θ_i and c_i and report, coded."""
+    """MMSE with moments that users measure on their own θ_i and c_i and report, coded."""
 
     needs = ()
     reports = 2  # the mean and the variance
-    start, spread, check = no_memory, _any_average, _gaussian_alone
+    start, check, __call__ = no_memory, _check_noise, _conditional_mean
+    spread = _flat_prior
 
-    def __call__(
-        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
-    ) -> tuple[Vector, Memory]:
-        mean, spread = _of_average(block.held.mean(-1), block.held.var(-1), link)
-        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
+    def prior(self, block: Block, link: Link) -> tuple[Scalar, Scalar]:
+        return _average_of_independent(block.held.mean(-1), block.held.var(-1), link)
 
 
 @part
 class PooledMMSE:
-    """MMSE with the plan's moments of the average itself: correlation between users is kept.
+    """MMSE with the plan's moments of the average itself, which include correlation of users.
 
-    Of the covariances the plan knows their sum alone, so that users heard take the mean one: with
-    all of N users heard, s² is the average's own variance, with a single one that user's own.
+    Of the covariances the plan holds only their sum, so any two users heard are taken to have the
+    mean covariance: s² is the average's own variance where all N users are heard, and a user's own
+    variance where that user alone is.
     """
 
     needs = ("mean", "var", "average_mean", "average_var")
-    start, check = no_memory, _gaussian_alone
+    start, check, __call__ = no_memory, _check_noise, _conditional_mean
 
     def spread(self, moments: Moments, count: Scalar) -> Scalar:
-        return _of_some(moments, moments.var.mean(), count)
+        return _average_of_correlated(moments, moments.var.mean(), count)
 
-    def __call__(
-        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
-    ) -> tuple[Vector, Memory]:
+    def prior(self, block: Block, link: Link) -> tuple[Scalar, Scalar]:
         moments = block.moments
         assert moments.average_mean is not None  # it is among `needs`
-        # Written as a difference: with everyone heard it is the average's own mean.
+        # Written as a difference: with all users heard it is exactly the average's own mean.
         mean = moments.average_mean + link.mean(moments.mean) - moments.mean.mean()
-        spread = _of_some(moments, link.mean(moments.var), link.count)
-        return _conditional_mean(block.origin + received, deviation, mean, spread), memory
+        return mean, _average_of_correlated(moments, link.mean(moments.var), link.count)
 
 
 @part
 class JamesStein:
-    """Positive-part shrinkage of the update (or control) to zero: no prior, no calibration."""
+    """Positive-part James-Stein shrinkage of the update (or control) to zero: no prior, no plan."""
 
     needs = ()
-    start, spread, check = no_memory, _any_average, _gaussian_alone
+    start, spread, check = no_memory, _flat_prior, _check_noise
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
     ) -> tuple[Vector, Memory]:
+        # Divided before it is squared: ν and ‖received‖² may each overflow where their ratio
+        # does not.
         ratio = received / jnp.where(deviation > 0, deviation, 1.0)
         shrink = max(received.size - 2, 0) / jnp.sum(ratio**2)
         factor = jnp.maximum(0.0, 1.0 - shrink) if received.size > 2 else 1.0
         return block.origin + jnp.where(deviation > 0, factor, 1.0) * received, memory
 
 
-def _of_average(
-    means: Float[Array, "user"], variances: Float[Array, "user"], link: Link
+def _average_of_independent(
+    means: PerUser, variances: PerUser, link: Link
 ) -> tuple[Scalar, Scalar]:
-    """μ and s² of the average of independent users from their own moments."""
+    """Return mean and variance of the average of the users heard, taken to be independent."""
     return link.mean(means), link.mean(variances) / link.count
 
 
-def _of_some(moments: Moments, own: Scalar, count: Scalar) -> Scalar:
-    """s² of the average of `count` users of mean variance `own`, any two of them correlated alike.
+def _average_of_correlated(moments: Moments, own: Scalar, count: Scalar) -> Scalar:
+    """Return the variance of the average of `count` users of mean variance `own`.
 
-    Σ_ij C_ij = N²·s_N² gives the mean covariance of two users, and (own + (n − 1)·C)/n is s².
+    Σ_ij C_ij = N²·s_N² gives the mean covariance C of two users; s² = (own + (n − 1)·C)/n.
     """
-    users, whole = moments.var.size, moments.average_var
-    assert whole is not None  # it is among `needs`
-    shared = (users * whole - moments.var.mean()) / max(users - 1, 1)
-    some = jnp.maximum((own + (count - 1.0) * shared) / count, 0.0)
-    return jnp.where((count == users) | jnp.isinf(whole), whole, some)
-
-
-def _conditional_mean(seen: Vector, deviation: Scalar, mean: Scalar, spread: Scalar) -> Vector:
-    """E[x | x + noise = seen] for x ~ N(mean, spread), for ν of any size and s² from 0 to ∞."""
-    gain = 1.0 / (1.0 + (deviation / jnp.sqrt(spread)) ** 2)
-    exact = (deviation == 0) | (gain == 1)  # also where ν = s² = 0
-    return jnp.where(exact, seen, mean + gain * (seen - mean))
+    users, of_all = moments.var.size, moments.average_var
+    assert of_all is not None  # it is among `needs`
+    covariance = (users * of_all - moments.var.mean()) / max(users - 1, 1)
+    # Estimated covariances may be negative enough to make s² so.
+    var = jnp.maximum((own + (count - 1.0) * covariance) / count, 0.0)
+    # An infinite variance, a flat prior, would give ∞ − ∞ above.
+    return jnp.where((count == users) | jnp.isinf(of_all), of_all, var)

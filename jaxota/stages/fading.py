@@ -1,32 +1,27 @@
-"""Block fading: what the air does to each user's signal in a round, and how users answer it.
+"""Block fading: the users' gains in a round, and the users' response to them.
 
-Every law draws complex gains h e^{jφ} with E[h²] = 1, fresh each round, for the model block and
-independently for the control block, and for each of the server's antennas. Users know an estimate ĥ
-of theirs; what they make of it is the answer: by default those above a threshold invert it and
-transmit, the paper's section IV-D. Complex numbers are kept as pairs of real ones, [2, …], which
-every platform computes alike.
+Every law draws complex gains h e^{jφ} with E[h²] = 1, fresh in each round, independently for the
+model block, the control block and each antenna of the server. Users know an estimate ĥ of theirs.
+By default those above a threshold invert it and transmit, the paper's section IV-D. Complex numbers
+are pairs of real ones, [2, …], which every platform computes alike.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core import batching
-from jaxota._core import inputs as _validate
-from jaxota._core import prng as _random
-from jaxota._core.part import Memory, Numbers, Scalar, Traced, part, static, traced
+from jaxota._core import batching, inputs, prng
+from jaxota._core.part import Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Answer, Law
 
-PerUser: TypeAlias = Float[Array, "user"]
 Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
 
 
@@ -34,14 +29,14 @@ Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
 class Link:
     """One block's path from the users to the server for one round.
 
-    The server is left with (1/n)·Σ gain_i·v_i over the n users heard, and with noise of deviation
+    The server receives (1/n)·Σ gain_i·v_i over the n users heard, with noise of deviation
     √(sw2·E/P)/(n·floor), where E is the energy that spends the whole budget P.
 
     Attributes:
         heard: [user] 1 for users in S^r, else 0.
-        gain: [user] what remains of a user's signal after fading and the answer to it.
-        amplification: [user] power that the answer takes, (h_min/h)² for inversion.
-        floor: [] h_min, what the server divides by besides n.
+        gain: [user] what remains of a user's signal after fading and its inversion.
+        amplification: [user] factor on the transmit power, (h_min/h)² for inversion.
+        floor: [] h_min, by which the server divides besides n.
     """
 
     heard: PerUser
@@ -53,24 +48,63 @@ class Link:
 
     @property
     def count(self) -> Scalar:
-        """|S^r|, at least 1 so that it divides."""
+        """|S^r|, at least 1, so that it can divide."""
         return jnp.maximum(self.heard.sum(), 1.0)
 
     def mean(self, values: Float[Array, "user *shape"]) -> Float[Array, "*shape"]:
-        """The average over S^r of what users hold."""
+        """Average `values` over S^r."""
+        # Not heard·values: a diverged user who is silent would make the average NaN.
         heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
         return jnp.where(heard, values, 0.0).sum(0) / self.count
 
 
-def everyone(users: int) -> Link:
-    """The link over which all are heard, with gain one."""
+class Fades(Protocol):
+    """A fading channel's links of a round, such as `Fading`, made of a law and an answer."""
+
+    def start(self, key: PRNGKeyArray, users: int) -> Memory:
+        """Return the memory before round 1."""
+
+    def links(
+        self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
+    ) -> tuple[Link, Link, Memory]:
+        """Return the links of both blocks and memory; `amplitudes` [user], `noise` is d·sw2/P."""
+
+
+class Law(Protocol):
+    """A law of fading, such as `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`."""
+
+    def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
+        """Return the memory before round 1, for gains [2, *shape]."""
+
+    def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
+        """Return a round's gains [2, *shape] and memory; `fresh` are circular Gaussians."""
+
+
+class Answer(Protocol):
+    """The users' response to their channel estimates, such as `Inversion`."""
+
+    def __call__(
+        self,
+        block: int,
+        gains: Float[Array, "2 antenna user"],
+        estimates: Float[Array, "2 antenna user"],
+        noise: Scalar,
+    ) -> Link:
+        """Return the link of block 0 (model) or 1 (controls) from true and estimated gains.
+
+        Both are [2, antenna, user]; `noise` is d·sw2/P.
+        """
+
+
+def ideal_link(users: int) -> Link:
+    """Return the link over which all users are heard with gain 1."""
     ones = jnp.ones(users, "float32")
     return Link(ones, ones, ones, jnp.float32(1.0))
 
 
 @part
-class Still:
-    """No fading: every gain is one."""
+class NoFading:
+    """No fading: every gain is 1."""
 
     floors = (1.0, 1.0)
 
@@ -80,7 +114,7 @@ class Still:
     def links(
         self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
     ) -> tuple[Link, Link, Memory]:
-        link = everyone(amplitudes.size)
+        link = ideal_link(amplitudes.size)
         return link, link, memory
 
     def check(self, path: str, setting: "Setting") -> None:
@@ -89,7 +123,7 @@ class Still:
 
 
 def _stationary(self: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> Gains:
-    """A law's `start`: the scattered component before round 1, stationary."""
+    """Draw the scattered component before round 1 as in any other: a law's `start`."""
     return _circular(key, (2, *shape))
 
 
@@ -102,7 +136,6 @@ class Rayleigh:
     start = _stationary
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
-        """This round's gains, and what the next round remembers."""
         scatter = _scattered(self.correlation, fresh, memory)
         return scatter, scatter
 
@@ -133,12 +166,16 @@ class Nakagami:
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
+        # The phase of a circular Gaussian is uniform: only its modulus is replaced.
         return fresh * jnp.sqrt(power / jnp.sum(fresh**2, 0))[None], None
 
 
 @part
 class Inversion:
-    """Users who think their gain above a floor invert it down to that floor, the others keep still.
+    """Truncated inversion: users whose estimate ĥ exceeds a floor scale it to that floor.
+
+    The others stay silent. The server sees the real part of h/ĥ: the errors of ĥ in amplitude and
+    phase remain.
 
     Attributes:
         threshold: h_min of the model block.
@@ -160,17 +197,14 @@ class Inversion:
         estimates: Float[Array, "2 antenna user"],
         noise: Scalar,
     ) -> Link:
-        """Of h and ĥ the server sees the real part of h/ĥ: amplitude and phase
-        that inversion missed remain. Heard is who thinks h above the floor.
-        """
         gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
         power = jnp.sum(estimates**2, 0)
         heard = power > floor**2
-        safe = jnp.where(heard, power, 1.0)
+        safe = jnp.where(heard, power, 1.0)  # no division by 0, not even in gradients
         return Link(heard, jnp.sum(gains * estimates, 0) / safe, floor**2 / safe, floor)
 
     def check(self, path: str, setting: "Setting") -> None:
-        fading: Any = setting.channel.fading  # a `Fading`, whose answer this is
+        fading: Any = setting.channel.fading  # the `Fading` that holds this answer
         if fading.antennas > 1:
             raise InputError(
                 f"{path} must combine {fading.antennas} antennas, which Inversion "
@@ -180,17 +214,17 @@ class Inversion:
 
 @part
 class Fading:
-    """A law of fading, and how users answer what they know of it.
+    """A law of fading, and the users' answer to their channel estimates.
 
     Attributes:
-        law: how gains are drawn: `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`.
-        answer: what users do with what they know of their gains.
-        csi_error: variance of the error in what they know.
-        antennas: how many the server has.
+        law: the law of the gains: `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`.
+        answer: the users' response to their estimated gains.
+        csi_error: variance of the error of these estimates.
+        antennas: the number of the server's antennas.
     """
 
-    law: "Law"
-    answer: "Answer" = Inversion()
+    law: Law
+    answer: Answer = Inversion()
     csi_error: Traced[Scalar] = traced(default=0.0, at_least=0.0)
     antennas: int = static(default=1, at_least=1)
 
@@ -198,13 +232,14 @@ class Fading:
 
     @property
     def floors(self) -> tuple[Scalar, Scalar]:
-        """h_min and ρ_min, by which the server divides."""
-        answer: Any = self.answer  # one that theory can speak of has them
+        """h_min and ρ_min, by which the server divides; the answer must have them for theory."""
+        answer: Any = self.answer
         return answer.floors
 
     def check(self, path: str, setting: "Setting") -> None:
-        taken = 4 * 2 * 4 * 2 * self.antennas * setting.task.users
-        batching.refuse(f"{path}.antennas", f"gains of {self.antennas} antennas", taken)
+        # 4 bytes each of `fresh` [4, 2, antenna, user]; as much again for gains and estimates.
+        size = 4 * (4 * 2 * self.antennas * setting.task.users) * 2
+        batching.refuse_memory(f"{path}.antennas", f"gains of {self.antennas} antennas", size)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))
@@ -212,8 +247,9 @@ class Fading:
     def draw(
         self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory
     ) -> tuple[Float[Array, "2 block antenna user"], Float[Array, "2 block antenna user"], Memory]:
-        """True and estimated gains of a round, times `amplitudes`, and what the law remembers."""
+        """Draw a round's true and estimated gains, times `amplitudes`; return them and memory."""
         k_normal, k_law = keys
+        # Gains and estimation errors from one draw, which is cheaper than two.
         fresh = _circular(k_normal, (4, 2, self.antennas, amplitudes.size))
         gains, memory = self.law.draw(k_law, fresh[:2], memory)
         gains = amplitudes[None, None, None] * gains
@@ -222,10 +258,6 @@ class Fading:
     def links(
         self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
     ) -> tuple[Link, Link, Memory]:
-        """Both blocks' links, and what the law remembers.
-
-        `noise` is d·sw2/P, the noise over the signal of one coordinate at full power.
-        """
         gains, estimates, memory = self.draw(keys, amplitudes, memory)
         model, control = (
             self.answer(block, gains[:, block], estimates[:, block], noise) for block in (0, 1)
@@ -238,21 +270,22 @@ def rayleigh(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
-    """Rayleigh fading: h is heard above `threshold` with probability exp(−threshold²).
+    """Rayleigh fading: a gain exceeds `threshold` with probability exp(−threshold²).
 
     Args:
-        threshold: h_min of the model block: users below it keep still.
+        threshold: h_min of the model block: users below it stay silent.
         control_threshold: ρ_min of the control block.
-        csi_error: variance of the error in what users know of their gains.
-        correlation: of the scattered component between rounds, 0 … 1.
-        answer: what users do with their gains in place of truncated inversion.
-        antennas: how many the server has; more than one need an `answer` that combines them.
+        csi_error: variance of the error of the users' channel estimates.
+        correlation: correlation of the scattered component between rounds, 0 … 1.
+        answer: the users' response to their gains; None for truncated inversion.
+        antennas: number of the server's antennas; more than one need an `answer` that combines
+            them.
     """
-    kept = _answer(threshold, control_threshold, answer)
-    return Fading(Rayleigh(correlation), kept, csi_error, antennas)
+    answer = _or_inversion(answer, threshold, control_threshold)
+    return Fading(Rayleigh(correlation), answer, csi_error, antennas)
 
 
 def rician(
@@ -261,7 +294,7 @@ def rician(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
     """Rician fading.
@@ -272,8 +305,8 @@ def rician(
 
     The other arguments are those of `rayleigh`.
     """
-    kept = _answer(threshold, control_threshold, answer)
-    return Fading(Rician(k_factor, correlation), kept, csi_error, antennas)
+    answer = _or_inversion(answer, threshold, control_threshold)
+    return Fading(Rician(k_factor, correlation), answer, csi_error, antennas)
 
 
 def nakagami(
@@ -282,32 +315,33 @@ def nakagami(
     control_threshold: Numbers = 0.3,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
-    answer: "Answer | None" = None,
+    answer: Answer | None = None,
     antennas: int = 1,
 ) -> Fading:
     """Nakagami-m fading, without correlation between rounds.
 
     Args:
-        m: the shape, at least 1/2: 1 is Rayleigh, more is steadier.
+        m: the shape, at least 1/2: 1 is Rayleigh, larger values fade less.
 
     The other arguments are those of `rayleigh`; `correlation` must be 0.
     """
-    if np.shape(_validate.number("correlation", correlation)) or correlation != 0:
+    if np.shape(inputs.number("correlation", correlation)) or correlation != 0:
         raise InputError(
-            f"correlation must be 0 with Nakagami fading, got {_validate.shown(correlation)}"
+            f"correlation must be 0 with Nakagami fading, got {inputs.shown(correlation)}"
         )
-    return Fading(Nakagami(m), _answer(threshold, control_threshold, answer), csi_error, antennas)
+    answer = _or_inversion(answer, threshold, control_threshold)
+    return Fading(Nakagami(m), answer, csi_error, antennas)
 
 
-def _answer(threshold: Numbers, control_threshold: Numbers, answer: "Answer | None") -> "Answer":
+def _or_inversion(answer: Answer | None, threshold: Numbers, control_threshold: Numbers) -> Answer:
     return Inversion(threshold, control_threshold) if answer is None else answer
 
 
 def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
-    """The scattered component of a round, of correlation `rho` with that of the round before."""
+    """Return the scattered component of a round, of correlation `rho` with the last round's."""
     return rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
 
 
 def _circular(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Circular complex Gaussians of variance 1: each of their two parts has variance 1/2."""
-    return _random.normal(key, shape) * jnp.float32(0.5**0.5)
+    """Draw circular complex Gaussians of variance 1: each of their two parts has variance 1/2."""
+    return prng.normal(key, shape) * jnp.float32(0.5**0.5)

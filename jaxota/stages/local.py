@@ -1,59 +1,117 @@
-"""At each user: K local steps from the broadcast model, and what they change.
-
-A local rule offers `start`, what the server and the users hold before round 1; a call, which runs
-one round of all users; and `remember`, what users keep of it once it is known who was heard.
-"""
+"""Local rules, at each user: K steps from the broadcast model, and the update that is sent."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core import inputs, prng
-from jaxota._core.part import Memory, Scalar, Traced, Vector, canonical, part, static, traced
+from jaxota._core import inputs, prng, stage_checks
+from jaxota._core.part import (
+    Memory,
+    PerUser,
+    Scalar,
+    Traced,
+    Vector,
+    Vectors,
+    canonical,
+    part,
+    static,
+    traced,
+)
 from jaxota._core.state import State
 from jaxota.errors import InputError
-from jaxota.stages.compress import if_heard
-from jaxota.tasks.problem import Layout, Problem, Vectors, layout
+from jaxota.tasks.problem import FlatLayout, Layout, Problem, layout_of
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
+Params: TypeAlias = Any  # a model in the layout of its problem, a pytree of arrays
+
 
 @part
 class LocalUpdate:
-    """What the users made of a round: what is to be sent, and apart from it where they went.
+    """The outcome of one round of local steps at all users.
 
     Attributes:
-        update: [user, d] what the model block carries.
-        controls: [user, d] what the control block carries, or ().
-        memory: [user, …] what users remember, if they are heard.
-        moved: [user, d] θ_i − θ̂, `None` where it is what the model block carries.
-        reports: [user] coded scalars for the server, by names.
+        update: [user, d] the values of the model block.
+        controls: [user, d] the values of the control block, None where there is no such block.
+        memory: [user, …] the users' new memory, which `LocalRule.remember` may discard.
+        moved: [user, d] the model displacement θ_i − θ̂; None where it equals `update`.
+        reports: [user] coded scalars for the server, by name.
     """
 
-    update: Float[Array, "user d"]
-    controls: Float[Array, "user d"] | None = None
+    update: Vectors
+    controls: Vectors | None = None
     memory: Memory = None
-    moved: Float[Array, "user d"] | None = None
-    reports: dict[str, Float[Array, "user"]] | None = None
+    moved: Vectors | None = None
+    reports: dict[str, PerUser] | None = None
 
     replace = dataclasses.replace
 
 
+class LocalRule(Protocol):
+    """The local steps of all users, such as `SGD`, `Proximal` or `ControlVariateSGD`."""
+
+    @property
+    def controlled(self) -> bool:
+        """Whether users send a second block, the controls."""
+
+    @property
+    def steps(self) -> int:
+        """K, the number of local steps per round."""
+
+    @property
+    def draws(self) -> int:
+        """The largest number of samples that a user draws at once."""
+
+    @property
+    def reach(self) -> Scalar:
+        """Kη, the norm of an update made of parallel gradients of norm 1."""
+
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[Vector | None, Memory]:
+        """Return the initial broadcast control [d], None without one, and memory [user, …]."""
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> LocalUpdate:
+        """Run one round of all users, from the model and control that `state` broadcasts."""
+
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
+        """Return the memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+
+
+def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Memory:
+    """Keep new memory for users who were heard, old memory for the others: a part's `remember`.
+
+    Args:
+        self: the part, as this function becomes one of its methods.
+        before: [user, …] the users' memory before the round.
+        after: [user, …] their memory after it.
+        heard: [user] 1 for users who were heard, else 0.
+    """
+
+    def select(new: Array, old: Array) -> Array:
+        return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
+
+    return jax.tree.map(select, after, before)
+
+
 @part
 class SGD:
-    """θ_i ← θ_i − η·u with u the minibatch gradient g_i(θ_i); eq. real_local_update.
+    """Plain SGD: θ_i ← θ_i − η·u, u the minibatch gradient g_i(θ_i); eq. real_local_update.
 
     Attributes:
         step_size: η, a number or an array to sweep over.
-        steps: K, local steps a round.
-        batch: samples that a user draws for each step; None for its whole local set.
-        transform: an optax transformation of u before the factor η, its memory fresh each round:
-            `optax.scale_by_adam()`, say, but not `optax.adam(lr)`, which already points downhill.
+        steps: K, the number of local steps per round.
+        batch: samples drawn per user and step; None for the whole local set.
+        transform: an optax transformation of u before the factor η, its state fresh in each round:
+            `optax.scale_by_adam()`, for example, but not `optax.adam(lr)`, which already points
+            downhill.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -67,28 +125,25 @@ class SGD:
 
     @property
     def plain(self) -> bool:
-        """Whether steps are by (corrected) gradients alone, as the theorems have it."""
+        """Whether steps follow (corrected) gradients alone, as the theorems assume."""
         return canonical(self.transform) is canonical(optax.identity())
 
     @property
     def draws(self) -> int:
-        """The most samples that a user draws at once."""
         return self.batch or 1
 
     @property
     def reach(self) -> Scalar:
-        """How far gradients of norm 1 carry the update, Kη."""
         return self.steps * self.step_size
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
-        """What the server's control is before round 1, and what users remember: nothing."""
         return None, None
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
         def user(i: Int[Array, ""]) -> Vector:
-            return _descend(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
+            return _local_steps(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
 
         return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
 
@@ -98,12 +153,12 @@ class SGD:
 
 @part
 class Proximal:
-    """SGD that is pulled back: u = g_i(θ_i) + μ(θ_i − θ̂); FedProx (Li et al., 2020).
+    """FedProx: SGD pulled back to the broadcast model, u = g_i(θ_i) + μ(θ_i − θ̂); Li et al., 2020.
 
     Attributes:
         mu: μ, a number or an array to sweep over; 0 is `SGD`.
 
-    The others are those of `SGD`; it takes no optimiser.
+    The other fields are those of `SGD`; there is no `transform`.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -120,22 +175,22 @@ class Proximal:
     ) -> LocalUpdate:
         def user(i: Int[Array, ""]) -> Vector:
             zero = jnp.zeros_like(state.model)
-            return _descend(self, k_batch, problem, i, state.model, zero, self.mu)
+            return _local_steps(self, k_batch, problem, i, state.model, zero, self.mu)
 
         return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
 
 
 @part
 class ControlVariateSGD:
-    """SGD against drift: u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
+    """SGD with control variates, u = g_i(θ_i) − c_i + ĉ; eq. CoBAAF_real_local_update.
 
     Attributes:
-        control_batch: samples for the renewal of a control; None for the whole local set.
+        control_batch: samples drawn to renew a control; None for the whole local set.
         control_option: 1 renews c_i with g_i at the broadcast model; 2 is SCAFFOLD's cheaper
-            c_i − ĉ + (θ̂ − θ_i)/(Kη), by what users moved.
+            c_i − ĉ + (θ̂ − θ_i)/(Kη), which takes no further gradient.
         warm_start: whether controls start from gradients at the initial model instead of 0.
 
-    The others, `step_size` to `transform`, are those of `SGD`. Users remember their c_i.
+    The other fields are those of `SGD`. The users' memory is their control c_i.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -147,24 +202,14 @@ class ControlVariateSGD:
     transform: optax.GradientTransformation = static(default=optax.identity())
 
     controlled = True
-    remember = if_heard
-    replace = dataclasses.replace
-    plain = SGD.plain
-
-    @property
-    def reach(self) -> Scalar:
-        """How far gradients of norm 1 carry the update, Kη."""
-        return self.steps * self.step_size
+    remember, replace = if_heard, dataclasses.replace
+    plain, reach = SGD.plain, SGD.reach
 
     @property
     def draws(self) -> int:
-        """The most samples that a user draws at once."""
         return max(self.batch or 1, self.control_batch or 1)
 
-    def start(
-        self, key: PRNGKeyArray, problem: Problem, model: Vector
-    ) -> tuple[Vector, Float[Array, "user d"]]:
-        """The controls before round 1: ĉ and c_i."""
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
         if not self.warm_start:
             zeros = jnp.zeros((problem.users, problem.dim), "float32")
             return zeros[0], zeros
@@ -175,17 +220,18 @@ class ControlVariateSGD:
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
         broadcast = state.control
-        assert broadcast is not None  # `start` made it
+        assert broadcast is not None  # `start` returns one
 
         def user(i: Int[Array, ""], control: Vector) -> Vector:
-            return _descend(self, k_batch, problem, i, state.model, broadcast - control)
+            return _local_steps(self, k_batch, problem, i, state.model, broadcast - control)
 
         updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
         if self.control_option == 1:
             controls = self._gradients(k_control, problem, state.model)
         else:
-            drift = -updates / (self.steps * self.step_size)
-            controls = state.local - broadcast[None] + drift
+            # −Δ_i/(Kη) is the mean direction of the K steps, correction included.
+            mean_direction = -updates / (self.steps * self.step_size)
+            controls = state.local - broadcast[None] + mean_direction
         return LocalUpdate(updates, controls, memory=controls)
 
     def check(self, path: str, setting: "Setting") -> None:
@@ -197,10 +243,8 @@ class ControlVariateSGD:
                 "which takes no gradient of its own, unless warm_start=True"
             )
 
-    def _gradients(
-        self, key: PRNGKeyArray, problem: Problem, model: Vector
-    ) -> Float[Array, "user d"]:
-        """g_i(model) of every user."""
+    def _gradients(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> Vectors:
+        """Return g_i(model) of every user."""
 
         def user(i: Int[Array, ""]) -> Vector:
             return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
@@ -208,61 +252,62 @@ class ControlVariateSGD:
         return jax.vmap(user)(jnp.arange(problem.users))
 
 
+def norms(values: Vectors) -> PerUser:
+    """Return the norm ‖·‖ of each user's vector."""
+    return jnp.sqrt(jnp.sum(values**2, -1))
+
+
 def minibatch_gradient(
-    problem: Problem,
-    model: Vector,
-    user: Any,
-    batch: int | None,
-    key: PRNGKeyArray,
-    draw: Any,
+    problem: Problem, model: Vector, user: Any, batch: int | None, key: PRNGKeyArray, draw: Any
 ) -> Vector:
-    """g_i(model) [d] of one user: over `batch` samples drawn with replacement, or over all it has.
+    """Return g_i(model) [d] of one user, over samples drawn with replacement or over all it has.
 
     Args:
-        problem: what the task gives for a trial.
+        problem: the problem of a trial.
         model: [d] where the gradient is taken.
-        user: the number i of the user.
-        batch: how many samples, None for the whole local set.
-        key: of the round; user and step choose the samples by the number `draw` among its draws.
-        draw: the number of this draw: each user and step has its own.
+        user: the index i of the user.
+        batch: number of samples; None for the whole local set.
+        key: the random key of the round.
+        draw: the number of this draw under `key`; every user and step needs its own.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
-    return slope(Vectors(problem), model, user, samples[0] if samples is not None else samples)
+    return gradient_on(
+        FlatLayout(problem), model, user, samples[0] if samples is not None else None
+    )
 
 
 def minibatches(
     problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
 ) -> Int[Array, "draw batch"] | None:
-    """The samples [draw, batch] of several draws of one user, for `problem.gradient`.
+    """Draw the sample indices [draw, batch] of several draws of one user, for `problem.gradient`.
 
     Args:
-        problem: what the task gives for a trial.
-        user: the number i of the user.
-        batch: how many samples; None for the whole local set, for which nothing is drawn: None.
-        key: of the round.
-        draws: the numbers of the draws, as in `minibatch_gradient`: each user and step has its own.
+        problem: the problem of a trial.
+        user: the index i of the user.
+        batch: number of samples; for None, the whole local set, nothing is drawn and None returned.
+        key: the random key of the round.
+        draws: the numbers of the draws under `key`; every user and step needs its own.
 
-    Draw a round's before its steps, and scan over them: inside the loop of the steps the drawing
-    costs several times as much.
+    Draw the samples of a round before its steps and scan over them: drawing inside the loop costs
+    several times as much.
     """
     if batch is None:
         return None
-    words = prng.words(key)
-    return prng.indices(words, draws, batch, problem.counts[user])
+    return prng.minibatch_indices(prng.words(key), draws, batch, problem.counts[user])
 
 
-def slope(held: Layout, model: Any, user: Any, samples: Int[Array, "batch"] | None) -> Any:
-    """A user's gradient on these samples, or on all, held as the model is."""
-    from jaxota._core.stage_checks import Method  # which reads the protocols of this stage
-
+def gradient_on(
+    layout: Layout, params: Params, user: Any, samples: Int[Array, "batch"] | None
+) -> Params:
+    """Return a user's gradient on `samples`, on all samples for None, checked to be like params."""
     if samples is not None:
-        method, found = "gradient", held.gradient(model, user, samples)
+        method, gradient = "gradient", layout.gradient(params, user, samples)
     else:
-        method, found = "full_gradient", held.full_gradient(model, user)
-    return Method(f"task.problem(...).{method}", "Problem").alike(found, model, "a gradient")
+        method, gradient = "full_gradient", layout.full_gradient(params, user)
+    return stage_checks.gradient(method, gradient, params)
 
 
-def _descend(
+def _local_steps(
     local: SGD | Proximal | ControlVariateSGD,
     key: PRNGKeyArray,
     problem: Problem,
@@ -271,23 +316,25 @@ def _descend(
     correction: Vector,
     pull: Scalar | None = None,
 ) -> Vector:
-    """One user's θ_i − θ̂ [d] after K steps: the difference is carried, to keep its digits."""
-    # Somebody's optimiser may know coordinates by their place in the vector.
+    """Return one user's displacement θ_i − θ̂ [d] after K steps by g_i + correction."""
+    # A user's own transformation may treat coordinates by their place in the vector.
     known = canonical(local.transform) is canonical(optax.identity())
-    held = layout(problem) if known else Vectors(problem)
-    origin, correction = held.lay(model), held.lay(correction)
+    layout = layout_of(problem) if known else FlatLayout(problem)
+    origin, shift = layout.unravel(model), layout.unravel(correction)
 
-    def step(carry: tuple[Any, Memory], samples: Any) -> tuple[Any, None]:
-        update, memory = carry
-        here = jax.tree.map(jnp.add, origin, update)
-        along = jax.tree.map(jnp.add, slope(held, here, user, samples), correction)
-        direction, memory = local.transform.update(along, memory, here)
-        moved = jax.tree.map(lambda u, v: u - local.step_size * v, update, direction)
-        if pull is not None:  # apart from the step, which stays SGD's to the bit
-            moved = jax.tree.map(lambda m, u: m - (local.step_size * pull) * u, moved, update)
-        return (moved, memory), None
+    # The displacement is carried in place of θ_i: near convergence it is far smaller than the
+    # model, and θ_i − θ̂ formed at the end would lose its digits.
+    def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], None]:
+        moved, memory = carry
+        params = jax.tree.map(jnp.add, origin, moved)
+        gradient = jax.tree.map(jnp.add, gradient_on(layout, params, user, samples), shift)
+        direction, memory = local.transform.update(gradient, memory, params)
+        after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
+        if pull is not None:  # apart from the step, which stays equal to SGD's to the bit
+            after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
+        return (after, memory), None
 
     draws = user * local.steps + jnp.arange(local.steps)
     samples = minibatches(problem, user, local.batch, key, draws)
     carry = jax.tree.map(jnp.zeros_like, origin), local.transform.init(origin)
-    return held.flat(jax.lax.scan(step, carry, samples, local.steps)[0][0])
+    return layout.ravel(jax.lax.scan(step, carry, samples, local.steps)[0][0])

@@ -1,15 +1,32 @@
-"""At each user: the gain that scales a block to the power budget.
+"""Precoders, at each user: the gain √α that scales a block to the power budget P.
 
-Every precoder answers with the *full-power energy* P/α: the ‖Δ‖² that spends the whole budget, one
-for all users or one for each. Neither α nor P is formed, since α spans more orders of magnitude
-than float32 can square. `needs` names what it reads of the plan.
+Every precoder returns the *full-power energy* P/α, the ‖Δ‖² that spends the whole budget, for all
+users or one for each. Neither α nor P is formed: α spans more orders of magnitude than float32 can
+square.
 """
 
+from typing import Protocol
+
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxota._core.part import Scalar, Traced, part, traced
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import level_of
+
+
+class Precoder(Protocol):
+    """The choice of a block's gain, such as `Offline`, `Online` or `Constant`.
+
+    A precoder that needs scalars from the users may count them in `reports`, for the ledger.
+    """
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of `Moments` that the precoder reads from the plan."""
+
+    def energy(self, block: Block) -> Float[Array, "*user"]:
+        """Return the ‖·‖² that spends the whole budget, [] for all users or [user]."""
 
 
 @part
@@ -24,7 +41,7 @@ class Offline:
 
 @part
 class Online:
-    """α^r = P / max_i ‖Δ_i^r‖², the realised maximum: the budget holds exactly, always."""
+    """α^r = P / max_i ‖Δ_i^r‖², the realised maximum: no user ever exceeds the budget."""
 
     needs = ()
     reports = 1  # ‖Δ_i‖²
@@ -49,7 +66,7 @@ class Constant:
     """x_i = gain·Δ_i in all rounds.
 
     Attributes:
-        gain: √α; without one, the largest that meets the plan's budget.
+        gain: √α; None for the largest gain that meets the budget in every round of the plan.
     """
 
     gain: Traced[Scalar | None] = traced(default=None, above=0.0)
@@ -62,16 +79,16 @@ class Constant:
         if self.gain is None:
             assert block.moments.peak is not None  # `energy` is among `needs`
             return block.moments.peak
-        # Roots first: gain² may be too small or too large.
+        # Roots first: gain² may under- or overflow float32.
         return (jnp.sqrt(block.power) / self.gain) ** 2
 
 
 @part
 class Bounded:
-    """α = P/(KηM)² and β = P/M².
+    """α = P/(KηM)² and β = P/M², from a known bound M on gradient norms.
 
     Attributes:
-        bound: M, a known bound on gradient norms.
+        bound: M.
     """
 
     bound: Traced[Scalar] = traced(above=0.0)
@@ -84,7 +101,7 @@ class Bounded:
 
 @part
 class Level:
-    """√P/τ: a vector as long as the server's level τ spends the whole budget."""
+    """√α = √P/τ: a vector as long as the server's level τ spends the whole budget."""
 
     needs = ()
 

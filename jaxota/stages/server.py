@@ -1,33 +1,31 @@
-"""At the server: from the estimate of the average to the next model.
+"""Servers: from the estimate of the average to the next model.
 
-A server's rule may remember, may answer the users' coded reports before they send, and may keep
-an output apart from the model it broadcasts: `output` is what is scored and handed out.
+A server may have memory, may answer the users' coded reports before they send, and may hand out
+another model than it broadcasts. `Innovations`, which does all three, is in `jaxota.stages.wise`.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import optax
-from jaxtyping import Array, Float
 
 from jaxota._core import inputs
-from jaxota._core.part import Memory, Scalar, Vector, part, static
+from jaxota._core.part import Memory, PerUser, Scalar, Vector, part, static
 from jaxota._core.state import State
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
-    from jaxota.stages.protocols import Server
 
 
 @part
 class Aggregate:
-    """What the server holds of one block after a round.
+    """The server's knowledge of one block after a round.
 
     Attributes:
-        estimate: [d] of the average of what was meant to be sent, its origin included.
-        deviation: [] √ν of the noise on the average.
+        estimate: [d] the estimated average of the users' values, `Block.origin` included.
+        deviation: [] √ν, the standard deviation of the noise on the received average.
         link: the block's path from the users.
         side: coded side information.
     """
@@ -40,38 +38,46 @@ class Aggregate:
     replace = dataclasses.replace
 
 
-@part
-class ReplaceModel:
-    """The estimate is the next model."""
+class Server(Protocol):
+    """The server's step to the next model, such as `ReplaceModel` or `Optimizer`."""
 
-    def start(self, model: Vector) -> None:
-        """What the server remembers before round 1."""
-        return None
+    def start(self, model: Vector) -> Memory:
+        """Return the memory before round 1."""
 
-    def answer(
-        self, memory: Memory, reports: dict[str, Float[Array, "user"]], noise: Scalar, link: Link
-    ) -> Any:
-        """What it tells the users who made these `reports` [user] before they send; `noise` is
-        sw2/P.
-        """
-        return None
+    def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
+        """Return the answer to the users' `reports` [user] before they send; `noise` is sw2/P."""
 
-    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
-        """The model of the next round, and what the server remembers."""
-        return seen.estimate, state.server
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        """Return the next broadcast model [d] and memory, from the model block's `aggregate`."""
 
     def output(self, model: Vector, memory: Memory) -> Vector:
-        """The model that is scored."""
+        """Return the model [d] that is scored and handed out."""
+
+
+@part
+class ReplaceModel:
+    """The estimate becomes the next model."""
+
+    def start(self, model: Vector) -> None:
+        return None
+
+    def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
+        return None
+
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        return aggregate.estimate, state.server
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
         return model
 
 
 @part
 class Optimizer:
-    """An optax transformation makes the step from the pseudo-gradient −(estimate − model).
+    """An optax step on the pseudo-gradient −(estimate − model); Reddi et al., 2021.
 
     Attributes:
-        optimizer: the transformation, downhill as `optax.adam(0.1)` is: Reddi et al. 2021;
-            `optax.sgd(1.0)` is `ReplaceModel`, to rounding.
+        optimizer: a transformation that points downhill, as `optax.adam(0.1)` does;
+            `optax.sgd(1.0)` equals `ReplaceModel` up to rounding.
     """
 
     optimizer: optax.GradientTransformation = static()
@@ -81,15 +87,15 @@ class Optimizer:
     def start(self, model: Vector) -> Memory:
         return self.optimizer.init(model)
 
-    def __call__(self, seen: Aggregate, state: State) -> tuple[Vector, Memory]:
-        slope = state.model - seen.estimate
-        step, memory = self.optimizer.update(slope, state.server, state.model)
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        pseudo_gradient = state.model - aggregate.estimate
+        step, memory = self.optimizer.update(pseudo_gradient, state.server, state.model)
         return optax.apply_updates(state.model, step), memory
 
     def check(self, path: str, setting: "Setting") -> None:
         inputs.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
 
 
-def as_server(server: "Server | optax.GradientTransformation") -> "Server":
-    """A server's rule from itself or from an optax transformation."""
+def as_server(server: Server | optax.GradientTransformation) -> Server:
+    """Return a server as it is, and an optax transformation as an `Optimizer`."""
     return Optimizer(server) if isinstance(server, optax.GradientTransformation) else server

@@ -9,25 +9,32 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that files are there, or are not, says nothing.
 """
 
+import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota._core import files as _files
+from jaxota._core import inputs as _validate
+from jaxota._core import part as types
+from jaxota._core.state import Plan
 from jaxota.cli import process as _process
 from jaxota.errors import InputError
-from jaxota.study import zarr_files
-from jaxota.study.descriptions import difference, fingerprint
-from jaxota.study.means import finished
-from jaxota.study.plan_files import StoredPlans, locked
-from jaxota.study.spaces import Space
-from jaxota.study.work import Job
+from jaxota.study.compile import Plans
+from jaxota.study.describe import difference, fingerprint
+from jaxota.study.executor import Job
+from jaxota.study.layout import Space
+from jaxota.study.summary import finished
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
@@ -66,7 +73,7 @@ class Store:
                     if (folder / STUDY).exists():
                         return cls._resumed(folder, job, spec)
                     told = new or _told(job, spec)
-                    zarr_files.create(folder, job.space)
+                    create_arrays(folder, job.space)
                     _write_json(folder / STUDY, told)
                     return cls(folder, told)
         except OSError as error:
@@ -85,7 +92,7 @@ class Store:
         _refuse_less(folder, there["labels"], told["labels"])
         _refuse_other(folder, there, told)
         if told != there:
-            zarr_files.grow(folder, job.space)
+            grow_arrays(folder, job.space)
             _write_json(folder / STUDY, told)
         store = cls(folder, told)
         store._clear()
@@ -288,3 +295,105 @@ def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with _files.replacing(path) as (draft,):
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+class StoredPlans:
+    """Calibrations in a folder, one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, name: str) -> Plans | None:
+        try:
+            with np.load(self._path(name), allow_pickle=False) as stored:
+                fields = dict(stored)
+        except Exception:  # not there, or damaged in any of the ways that a file can be
+            return None
+        count = 1 + max(int(key.split(".")[0]) for key in fields)
+        return tuple(
+            Plan(**{k.split(".")[1]: v for k, v in fields.items() if k.startswith(f"{n}.")})
+            for n in range(count)
+        )
+
+    def save(self, name: str, plans: Plans) -> Plans:
+        fields = {
+            f"{n}.{field.name}": getattr(plan, field.name)
+            for n, plan in enumerate(plans)
+            for field in dataclasses.fields(Plan)
+            if np.size(getattr(plan, field.name))
+        }
+        try:
+            with locked(self.folder.parent):
+                there = self.load(name)
+                if there is None:
+                    self.folder.mkdir(exist_ok=True)
+                    with _files.replacing(self._path(name)) as (draft,), draft.open("wb") as file:
+                        np.savez(file, **fields)
+        except OSError as error:
+            raise InputError(
+                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
+                "finished chunks are kept: make room, and go on with --resume"
+            ) from None
+        return there or plans
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time writes; a process that dies lets go."""
+    with filelock.FileLock(folder / ".lock"):
+        yield
+
+
+def create_arrays(folder: Path, space: Space) -> None:
+    """An empty data set of the space's shape."""
+    (folder / "commits").mkdir(exist_ok=True)
+    group = zarr.open_group(folder / "data.zarr", mode="w", zarr_format=3)
+    codecs: Any = [ZstdCodec(level=1), Crc32cCodec()]
+    for name, variable in space.variables.items():
+        group.create_array(
+            name,
+            shape=space.shape(variable),
+            chunks=space.chunks(variable),
+            dtype=variable.dtype,
+            fill_value=np.nan,
+            dimension_names=variable.dims,
+            compressors=codecs,
+        )
+    _write_coords(group, space)
+
+
+def grow_arrays(folder: Path, space: Space) -> None:
+    """The data set that is there, as large as the space."""
+    group: Any = zarr.open_group(folder / "data.zarr", mode="r+")
+    for name, variable in space.variables.items():
+        group[name].resize(space.shape(variable))
+    _write_coords(group, space)
+
+
+def _write_coords(group: Any, space: Space) -> None:
+    for name, (dim, values) in space.coords.items():
+        labels = np.asarray(values)
+        array = group.create_array(
+            name,
+            shape=labels.shape,
+            chunks=labels.shape,
+            dtype=str if labels.dtype.kind in "UO" else labels.dtype,
+            dimension_names=[dim],
+            compressors=[Crc32cCodec()],
+            overwrite=True,
+        )
+        array[:] = labels
+
+
+def open(folder: types.Path) -> Any:
+    """The results in a store, as an `xarray.Dataset`; settings and versions are in its attributes.
+
+    Args:
+        folder: that a sweep, or `Study.run`, was given. It may still be written: chunks that are
+            not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files are
+            checked: of a chunk that is not what was written there is one line.
+    """
+    return Store.opened(_validate.path("folder", folder)).dataset()

@@ -11,7 +11,7 @@ from jaxota._core.part import Path
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
-from jaxota.study.grids import Grid
+from jaxota.study.grid import Grid
 
 KEEP = ("trials", "mean")
 
@@ -75,8 +75,8 @@ class Study:
                 `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`.
             report: hears how far it is, as `report(what, done, of)`.
         """
-        from jaxota.study import driver  # which loads what a study as such does not need
-        from jaxota.study.job import StudyJob
+        # It loads what a study as such does not need.
+        from jaxota.study.executor import StudyJob, drive, sink, work
 
         _check_shard(shard)
         if memory is not None:
@@ -87,15 +87,11 @@ class Study:
             raise InputError(f"executor must have `submit`, got {_validate.shown(executor)}")
         if not callable(report):
             raise InputError(f"report must be a function, got {_validate.shown(report)}")
-        work = None
-        if executor is not None and folder is not None:
-            from jaxota.study import elsewhere
-
-            work = elsewhere.work(self, folder)
+        sent = work(self, folder) if executor is not None and folder is not None else None
         job = StudyJob(self, memory=memory)
-        sink = driver.sink(job, folder, resume)
-        driver.drive(job, sink, shard=shard, executor=executor, work=work, report=report)
-        return sink.dataset()
+        kept = sink(job, folder, resume)
+        drive(job, kept, shard=shard, executor=executor, work=sent, report=report)
+        return kept.dataset()
 
     @property
     def random_key(self) -> PRNGKeyArray:

@@ -11,4 +11,12 @@ The names stand in `__init__.pyi`, one per line; each is loaded when it is first
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from jaxota.errors import unknown_name
+
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return _load(name)
+    raise unknown_name(__name__, name, __all__)

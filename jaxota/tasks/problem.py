@@ -1,6 +1,6 @@
-"""What a task offers the engine: protocols for tasks of your own, as `jaxota.stages` has them."""
+"""Protocols of a task and of its problem: the data and the gradients that the engine works with."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from jaxtyping import Array, Int, PRNGKeyArray
 
@@ -8,95 +8,90 @@ from jaxota._core.part import Scalar, Vector
 
 
 class Problem(Protocol):
-    """What a task gives for one trial, and the engine computes with."""
+    """The learning problem of one trial, as `Task.problem` returns it."""
 
     @property
     def users(self) -> int:
-        """N."""
+        """N, the number of users."""
 
     @property
     def dim(self) -> int:
-        """d, the number of a model's coordinates."""
+        """d, the number of model coordinates."""
 
     @property
     def counts(self) -> Int[Array, "user"]:
-        """How many samples each user holds."""
+        """Number of samples of each user."""
 
     @property
     def strong_convexity(self) -> Scalar | float:
-        """μ, 0 where none is known; it weighs the average of a run."""
+        """μ, or 0 where none is known; it sets the weights of a run's averaged model."""
 
     def init(self, key: PRNGKeyArray) -> Vector:
-        """The model to start from."""
+        """Draw the initial model [d]."""
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
-        """The mean gradient of these `samples` of one `user`."""
+        """Return the mean gradient [d] of these `samples` of one `user`."""
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
-        """∇f_i over all samples of one `user`."""
+        """Return ∇f_i [d] over all samples of one `user`."""
 
     def score(self, model: Vector) -> dict[str, Scalar]:
-        """Numbers by their names."""
+        """Return the metrics of a model by name."""
 
     def head(self) -> "Problem":
-        """The first fifth of every user's samples, for calibration."""
+        """Return the first fifth of every user's samples, the calibration subset."""
 
 
 class Layout(Protocol):
-    """How users hold a model while they take their steps, where a vector is the slower way.
+    """Another representation of a model during local steps, where a flat vector is slower.
 
-    A problem that has one offers it as `layout`. Everybody else sees vectors.
+    A problem that has one offers it as `layout`; all other stages see vectors [d].
     """
 
-    def lay(self, model: Vector) -> Any:
-        """The model as it is held: any pytree of arrays, linear in the model."""
+    def unravel(self, model: Vector) -> Any:
+        """Return the model as this layout's pytree of arrays, a linear map of the vector."""
 
-    def flat(self, held: Any) -> Vector:
-        """The way back."""
+    def ravel(self, params: Any) -> Vector:
+        """Return the vector [d] of a model in this layout, the inverse of `unravel`."""
 
-    def gradient(self, held: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
-        """`Problem.gradient` of a model that is held so, itself held so."""
+    def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        """Return `Problem.gradient` in this layout."""
 
-    def full_gradient(self, held: Any, user: Any) -> Any:
-        """`Problem.full_gradient`, likewise."""
+    def full_gradient(self, params: Any, user: Any) -> Any:
+        """Return `Problem.full_gradient` in this layout."""
 
 
-class Vectors(NamedTuple):
-    """The layout of a problem without one of its own."""
+class FlatLayout:
+    """The layout of a problem that has none of its own: the vector itself."""
 
-    problem: Problem
+    def __init__(self, problem: Problem) -> None:
+        self.gradient, self.full_gradient = problem.gradient, problem.full_gradient
 
-    def lay(self, model: Vector) -> Vector:
+    def unravel(self, model: Vector) -> Vector:
         return model
 
-    def flat(self, held: Vector) -> Vector:
-        return held
-
-    def gradient(self, held: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
-        return self.problem.gradient(held, user, samples)
-
-    def full_gradient(self, held: Vector, user: Any) -> Vector:
-        return self.problem.full_gradient(held, user)
+    def ravel(self, params: Vector) -> Vector:
+        return params
 
 
-def layout(problem: Problem) -> Layout:
-    """The problem's own, or vectors."""
-    return getattr(problem, "layout", Vectors(problem))
+def layout_of(problem: Problem) -> Layout:
+    """Return the problem's own layout, or the flat one."""
+    return getattr(problem, "layout", FlatLayout(problem))
 
 
 class Task(Protocol):
-    """What is learned, and who holds which data: one of `jaxota.tasks`, or a part of your own."""
+    """A learning task and its data: one of `jaxota.tasks`, or a part of your own."""
 
     @property
     def users(self) -> int:
-        """N."""
+        """N, the number of users."""
 
     @property
     def dim(self) -> int:
-        """D."""
+        """d, the number of model coordinates."""
 
     def problem(self, trial: Any) -> Problem:
-        """What the trial of this number computes with."""
+        """Return the problem of trial number `trial`."""
 
     def floats_per_trial(self, batch: int) -> int:
-        """A bound on what a trial's data take in memory, if users draw `batch` samples at once."""
+        """Bound the floats that a trial's data occupy when users draw `batch` samples at once."""

@@ -71,19 +71,18 @@ def measure(
         key, algorithm, channel, task, rounds, trials, plan, initial
     )
     _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
-    _refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
-    samples = int(np.max(_counts(arguments["task"])))
+    refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
+    samples = largest_count(arguments["task"])
     # One device does it all.
     region, used = _visit(options._replace(over=Spread()), samples, **arguments)
     parts = arguments["algorithm"], arguments["channel"], arguments["task"]
     constants = summarise(region, used, *parts, jnp.float32(rounds))
-    if not all(np.isfinite(x) for x in jax.tree.leaves(constants)):
-        raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
+    refuse_diverged(constants)
     return constants
 
 
-def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
-    """What the theorems do not speak of."""
+def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
+    """Refuse what the theorems do not speak of."""
     if getattr(task, "redraw", False):
         raise InputError("task.redraw must be False here: constants belong to one set of data")
     if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
@@ -110,6 +109,17 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
             "algorithm.local must step by gradients alone here: the theorems know no optimiser, "
             "and no pull"
         )
+
+
+def refuse_diverged(constants: Constants) -> None:
+    """Refuse constants that are not finite."""
+    if not all(np.isfinite(x).all() for x in jax.tree.leaves(constants)):
+        raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
+
+
+def largest_count(task: Task) -> int:
+    """Number of samples of the user that holds most."""
+    return int(np.max(_counts(task)))
 
 
 @jax.jit

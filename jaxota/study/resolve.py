@@ -1,6 +1,7 @@
 """The settings of a study: those of one structure are a group, and share a program."""
 
 import dataclasses
+import difflib
 import math
 from typing import Any, NamedTuple
 
@@ -14,9 +15,62 @@ from jaxota._core import inputs as _validate
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS, check_scores
-from jaxota.study import fields
-from jaxota.study.grids import Axis, Grid, points
+from jaxota.study.grid import Axis, Grid, points
 from jaxota.study.study import KEEP, Study
+
+
+def field_paths(part: Any, path: str) -> dict[str, dataclasses.Field[Any] | None]:
+    """Every field of a part and of the parts inside it, by its path; the part itself, too."""
+    found: dict[str, dataclasses.Field[Any] | None] = {path: None}
+    if dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            found |= field_paths(value, f"{path}.{field.name}")
+            found[f"{path}.{field.name}"] = field
+    return found
+
+
+def find_field(name: str, known: dict[str, dataclasses.Field[Any] | None]) -> str:
+    """The path that a name means; InputError with the nearest names, or with all it may mean."""
+    meant = [path for path in known if path == name or path.endswith(f".{name}")]
+    if name in meant or len(meant) == 1:
+        return name if name in meant else meant[0]
+    if meant:
+        raise InputError(f"{name} must be spelled out, one of {', '.join(meant)}")
+    short = sorted({path.rsplit(".", 1)[-1] for path, field in known.items() if field})
+    near = difflib.get_close_matches(name.rsplit(".", 1)[-1], short, n=3, cutoff=0.5)
+    raise InputError(
+        f"no field is called {name}: "
+        + (f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(short)}")
+    )
+
+
+def is_traced(field: dataclasses.Field[Any] | None) -> bool:
+    """Whether new values are new numbers of one program: a traced field, not a part or a count."""
+    return field is not None and "rank" in field.metadata
+
+
+def has_field(part: Any, path: str) -> bool:
+    """Whether a part has a field of this path; the first name of the path is the part's."""
+    for name in path.split(".")[1:]:
+        if not hasattr(part, name):
+            return False
+        part = getattr(part, name)
+    return True
+
+
+def set_field(part: Any, path: str, value: Any) -> Any:
+    """`part` with a value at a path, None for a field's default if that is a part."""
+    _, *names = path.split(".")
+    if not names:
+        return value
+    inner = getattr(part, names[0])
+    if len(names) > 1:
+        return dataclasses.replace(part, **{names[0]: set_field(inner, ".".join(names), value)})
+    default = next(f.default for f in dataclasses.fields(part) if f.name == names[0])
+    if value is None and dataclasses.is_dataclass(default):
+        value = default
+    return dataclasses.replace(part, **{names[0]: value})
 
 
 class Group(NamedTuple):
@@ -86,13 +140,13 @@ def enter(study: Study, most_programs: int | None = None) -> Settings:
     )
     known: dict[str, Any] = {}
     for algorithm in study.algorithms.values():
-        known |= fields.paths(algorithm, "algorithm")
+        known |= field_paths(algorithm, "algorithm")
     for name, part in parts.items():
-        known |= fields.paths(part, name)
-    found = [{name: fields.find(name, known) for name in axis.fields} for axis in study.over.axes]
+        known |= field_paths(part, name)
+    found = [{name: find_field(name, known) for name in axis.fields} for axis in study.over.axes]
     _refuse_senseless([path for of in found for path in of.values()])
     swept = tuple(
-        all(fields.swept(known[path]) for path in of.values())
+        all(is_traced(known[path]) for path in of.values())
         and all(_numeric(v) for values in axis.fields.values() for v in values)
         for axis, of in zip(study.over.axes, found, strict=True)
     )
@@ -224,10 +278,10 @@ def _group(study: Study, outer: Any, inner: Any, place: tuple[int, ...]) -> Grou
             _arguments.refuse_swept(**{path: value})
         first = path.split(".")[0]
         holders = algorithms if first == "algorithm" else {first: parts[first]}
-        able = {k: part for k, part in holders.items() if fields.has(part, path)}
+        able = {k: part for k, part in holders.items() if has_field(part, path)}
         if not able:
             raise InputError(f"{name} must be a field in every setting, and in one there is none")
-        changed = {k: fields.put(part, path, value) for k, part in able.items()}
+        changed = {k: set_field(part, path, value) for k, part in able.items()}
         if first == "algorithm":
             algorithms |= changed
         else:
@@ -253,9 +307,11 @@ def _entered(study: Study, algorithms: dict[str, Any], channel: Any, task: Any) 
     endless = (
         study.trials > _validate.MOST
     )  # more than can be numbered, and so more than can be kept
-    asked = _arguments.Asked(study.rounds, study.trials, study.calibration_trials, kept=endless)
+    asked = _arguments.Workload(
+        study.rounds, study.trials, study.calibration_trials, all_in_memory=endless
+    )
     entered = [
-        _arguments.entered(algorithm, channel, task, asked, every)
+        _arguments.checked_setting(algorithm, channel, task, asked, every)
         for algorithm in algorithms.values()
     ]
     setting, options = entered[0]

@@ -1,0 +1,305 @@
+"""WISE's local rule and server; numbers in brackets are the steps of docs/wise.md.
+
+The server follows the innovation y, which is what it received beyond its own model, by a gain that
+whitens innovations: at Kalman's gain, and at no other, successive innovations are uncorrelated.
+"""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.state import State
+from jaxota.errors import InputError
+from jaxota.stages.fading import Link
+from jaxota.stages.local import SGD, LocalUpdate, Params, gradient_on, minibatches, norms
+from jaxota.stages.server import Aggregate
+from jaxota.tasks.problem import Problem, layout_of
+
+
+@part
+class PathCorrectedSGD:
+    """SGD along a path corrected against drift; the plain gradients along that path are sent.
+
+    Attributes:
+        step_size: η, a number or an array to sweep over.
+        steps: K, the number of local steps per round.
+        batch: samples drawn per user and step; None for the whole local set.
+        trusting: whether the path is corrected at all (1).
+        striding: whether a user whose path expands takes shorter steps (4).
+        gradients: whether −ηΣg is sent, the plain gradients along the path (3), or the displacement
+            at its end.
+
+    The server must broadcast `y` and `trust`, as `Innovations` does.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    steps: int = static(at_least=1)
+    batch: int | None = static(default=None, at_least=1)
+    trusting: bool = static(default=True, one_of=(True, False))
+    striding: bool = static(default=True, one_of=(True, False))
+    gradients: bool = static(default=True, one_of=(True, False))
+
+    controlled = plain = False
+    draws, reach, replace = SGD.draws, SGD.reach, dataclasses.replace
+
+    def start(
+        self, key: PRNGKeyArray, problem: Problem, model: Vector
+    ) -> tuple[None, dict[str, Array]]:
+        zeros = jnp.zeros(problem.users, "float32")
+        return None, {
+            "gradient": jnp.zeros((problem.users, model.size), "float32"),  # h_i
+            "growth": zeros,  # q_i
+            "rounds": zeros,
+            "stride": zeros + 1.0,  # a_i
+        }
+
+    def __call__(
+        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
+    ) -> LocalUpdate:
+        server = state.server
+        if not isinstance(server, dict) or not {"y", "trust"} <= server.keys():
+            raise InputError(
+                "algorithm.server must broadcast y and trust for this algorithm.local, as "
+                "jo.Innovations() does"
+            )
+        mean_gradient = -server["y"] / (self.steps * self.step_size)  # ĥ
+
+        def user(i: Int[Array, ""], memory: dict[str, Array]) -> tuple[Vector, Vector, Memory]:
+            correction = server["trust"] * (mean_gradient - memory["gradient"])  # (1)
+            correction = correction if self.trusting else jnp.zeros_like(correction)
+            total, moved, squares = self._path(
+                k_batch, problem, i, state.model, correction, memory["stride"]
+            )
+            after = memory | {"gradient": total / self.steps, "rounds": memory["rounds"] + 1.0}
+            if self.striding and self.steps > 1:
+                after |= _adapted_stride(squares, memory)
+            return -self.step_size * total, moved, after
+
+        sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
+        sent = sums if self.gradients else moved
+        return LocalUpdate(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
+
+    def _path(
+        self,
+        key: PRNGKeyArray,
+        problem: Problem,
+        user: Int[Array, ""],
+        model: Vector,
+        correction: Vector,
+        stride: Scalar,
+    ) -> tuple[Vector, Vector, Float[Array, "step"]]:
+        """Return Σg [d], the displacement θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
+        layout = layout_of(problem)
+        origin, shift = layout.unravel(model), layout.unravel(correction)
+        pace = stride * self.step_size
+
+        def step(
+            carry: tuple[Params, Params], samples: Any
+        ) -> tuple[tuple[Params, Params], Scalar]:
+            moved, total = carry
+            params = jax.tree.map(jnp.add, origin, moved)
+            g = gradient_on(layout, params, user, samples)
+            u = jax.tree.map(jnp.add, g, shift)
+            moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
+            square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
+            return (moved, jax.tree.map(jnp.add, total, g)), jnp.asarray(square)
+
+        draws = user * self.steps + jnp.arange(self.steps)
+        samples = minibatches(problem, user, self.batch, key, draws)
+        zero = jax.tree.map(jnp.zeros_like, origin)
+        (moved, total), squares = jax.lax.scan(step, (zero, zero), samples, self.steps)
+        return layout.ravel(total), layout.ravel(moved), squares
+
+    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
+        # All of it describes a user's own path, whether or not the server heard of it; the next
+        # correction then starts from the newest gradient.
+        return after
+
+
+def _adapted_stride(squares: Float[Array, "step"], memory: dict[str, Array]) -> dict[str, Array]:
+    """Shorten the stride of a path on which ‖u‖² [step] grows, lengthen that of others (4)."""
+    half = squares.size // 2
+    late, early = squares[-half:].sum(), squares[:half].sum()
+    # Clipped, so that a single wild round cannot stop a user for many rounds.
+    grown = jnp.where((late > 0) & (early > 0), jnp.log(late) - jnp.log(early), 0.0).clip(-5.0, 5.0)
+    growth = jnp.where(memory["rounds"] == 0, grown, (memory["growth"] + grown) / 2)
+    factor = jnp.exp(0.02 - jnp.maximum(growth - 0.25, 0.0))
+    return {"growth": growth, "stride": (memory["stride"] * factor).clip(1e-4, 1.0)}
+
+
+class Gain(Protocol):
+    """A rule for γ, the factor by which the server follows an innovation."""
+
+    def start(self, model: Vector) -> Memory:
+        """Return the memory before round 1."""
+
+    def __call__(
+        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
+    ) -> tuple[Scalar, Memory]:
+        """Return γ and memory, from the innovation y [d], the mean ‖s_i‖ of the users and dν."""
+
+
+class Average(Protocol):
+    """A rule for δ, the factor by which the output follows the model."""
+
+    def start(self, model: Vector) -> Memory:
+        """Return the memory before round 1."""
+
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+        """Return δ and memory, from the innovation y [d] and the lead [d] of model over output."""
+
+
+@part
+class Whitening:
+    """A gain that grows while innovations agree, and falls while they oppose each other (11–13).
+
+    Attributes:
+        rate: the largest change of log γ in a round.
+    """
+
+    rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
+
+    def start(self, model: Vector) -> dict[str, Array]:
+        zero = jnp.zeros_like(model)
+        return {"gain": jnp.float32(1.0), "trend": zero, "rounds": jnp.float32(0.0)}
+
+    def __call__(
+        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
+    ) -> tuple[Scalar, dict[str, Array]]:
+        # The users' mean norm bounds the norm of the signal: a first guess before any trend (12).
+        first = jnp.sqrt(_signal_share(size**2, noise, otherwise=1.0))
+        gain = jnp.where(memory["rounds"] == 0, first, memory["gain"])
+        gain = (gain * jnp.exp(self.rate * similarity(y, memory["trend"]))).clip(1e-3, 50.0)
+        trend = 0.8 * memory["trend"] + 0.2 * y
+        return gain, {"gain": gain, "trend": trend, "rounds": memory["rounds"] + 1.0}
+
+
+@part
+class Fixed:
+    """One gain γ for all rounds.
+
+    Attributes:
+        gain: γ.
+    """
+
+    gain: Traced[Scalar] = traced(default=1.0, above=0.0)
+
+    def start(self, model: Vector) -> None:
+        return None
+
+    def __call__(
+        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
+    ) -> tuple[Scalar, Memory]:
+        return self.gain, memory
+
+
+@part
+class Switching:
+    """An average of models that switches itself off while the model still travels (11, 14).
+
+    Attributes:
+        rate: factor of z − ½ in the change of log δ in a round.
+    """
+
+    rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
+
+    def start(self, model: Vector) -> dict[str, Array]:
+        return {"share": jnp.float32(0.5), "rounds": jnp.float32(0.0)}
+
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, dict[str, Array]]:
+        rounds = memory["rounds"] + 1.0
+        share = memory["share"] * jnp.exp(self.rate * (similarity(y, lead) - 0.5))
+        # The floor 3/(r + 2) is polynomial-decay averaging, whose weights grow as r².
+        share = share.clip(jnp.minimum(3.0 / (rounds + 2.0), 1.0), 1.0)
+        return share, {"share": share, "rounds": rounds}
+
+
+@part
+class Last:
+    """No average: the output is the last model."""
+
+    def start(self, model: Vector) -> None:
+        return None
+
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+        return jnp.float32(1.0), memory
+
+
+@part
+class Innovations:
+    """A server that follows the innovation y by a gain, and hands out an average of its models.
+
+    Attributes:
+        gain: the rule for γ, `Whitening()` or `Fixed()`.
+        average: the rule for δ, `Switching()` or `Last()`.
+
+    It answers the level τ to `Clipped` (8). It broadcasts y and the trust λ in it (10) to
+    `PathCorrectedSGD`, which reports the norms that the server needs.
+    """
+
+    gain: Gain = Whitening()
+    average: Average = Switching()
+
+    def start(self, model: Vector) -> dict[str, Any]:
+        return {
+            "y": jnp.zeros_like(model),
+            "trust": jnp.float32(0.0),
+            "output": model,
+            "gain": self.gain.start(model),
+            "average": self.average.start(model),
+        }
+
+    def answer(
+        self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link
+    ) -> dict[str, Scalar]:
+        if "size" not in reports:  # nobody clips
+            return {}
+        # (8) A low level cuts signal off, a high one amplifies noise: the least sum of 20 levels.
+        size, heard = reports["size"], link.heard > 0
+        least, most = jnp.where(heard, size, jnp.inf).min(), jnp.where(heard, size, 0.0).max()
+        levels = jnp.linspace(jnp.minimum(least, most), most, 20)  # finite if nobody is heard
+        cut = jax.vmap(lambda level: link.mean(jnp.maximum(size - level, 0.0)))(levels)
+        noise_energy = memory["y"].size * noise / (link.count * link.floor) ** 2
+        return {"level": levels[jnp.argmin(cut**2 + noise_energy * levels**2)]}
+
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, dict[str, Any]]:
+        old, y = state.server, aggregate.estimate - state.model  # (9)
+        if "norm" not in aggregate.side.reports:
+            raise InputError(
+                "algorithm.local must report norms to jo.Innovations, as jo.PathCorrectedSGD(...) "
+                "does"
+            )
+        norms, noise = aggregate.side.reports["norm"], y.size * aggregate.deviation**2
+        # (10) mean ‖s_i‖² − ‖mean s_i‖², the spread between users; ‖y‖² − dν estimates the latter.
+        spread = aggregate.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)
+        gain, gain_memory = self.gain(y, aggregate.link.mean(norms), noise, old["gain"])
+        share, average_memory = self.average(y, state.model - old["output"], old["average"])
+        model = state.model + gain * y  # (15)
+        return model, {
+            "y": y,
+            "trust": _signal_share(jnp.maximum(spread, 0.0), noise, otherwise=0.0),
+            "output": old["output"] + share * (model - old["output"]),
+            "gain": gain_memory,
+            "average": average_memory,
+        }
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
+        return memory["output"]
+
+
+def similarity(a: Vector, b: Vector) -> Scalar:
+    """Return z(a, b) = tanh(½√d·cos(a, b)), 0 where one of them is 0 (11)."""
+    # The cosine of independent vectors has deviation 1/√d, so that z is of one scale for any d.
+    product = jnp.linalg.norm(a) * jnp.linalg.norm(b)
+    cosine = jnp.where(product > 0, jnp.vdot(a, b) / jnp.where(product > 0, product, 1.0), 0.0)
+    return jnp.tanh(0.5 * a.size**0.5 * cosine)
+
+
+def _signal_share(signal: Scalar, noise: Scalar, otherwise: float) -> Scalar:
+    """Return signal/(signal + noise), `otherwise` where both are 0."""
+    total = signal + noise
+    return jnp.where(total > 0, signal / jnp.where(total > 0, total, 1.0), otherwise)
