@@ -48,7 +48,7 @@ class Link:
 
     @property
     def count(self) -> Scalar:
-        """|S^r|, at least 1, so that it can divide."""
+        """Number of users in S^r, at least 1 so that it can divide."""
         return jnp.maximum(self.heard.sum(), 1.0)
 
     def mean(self, values: Float[Array, "user *shape"]) -> Float[Array, "*shape"]:
@@ -74,10 +74,10 @@ class Law(Protocol):
     """A law of fading, such as `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`."""
 
     def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        """Return the memory before round 1, for gains [2, *shape]."""
+        """Return the memory before round 1, for gains of `(2, *shape)`."""
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
-        """Return a round's gains [2, *shape] and memory; `fresh` are circular Gaussians."""
+        """Return the gains of a round, shaped like the circular Gaussians `fresh`, and memory."""
 
 
 class Answer(Protocol):
