@@ -1,4 +1,4 @@
-"""The site builds without a warning, names all that is public, and what it shows runs."""
+"""Test that the site builds without warnings, documents public names, and shows code that runs."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ GALLERY = re.findall(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, with notebooks as they stand in git and blanks in the place of pictures."""
+    """Build the site without running notebooks, with blanks in place of pictures."""
     folder = tmp_path_factory.mktemp("docs")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs"]
     fast = ["-D", "nb_execution_mode=off", "-D", "picture_run=0"]
@@ -39,7 +39,7 @@ def site(tmp_path_factory):
 
 
 class _Links(HTMLParser):
-    """What a page refers to, and what of it can be referred to."""
+    """Links of a page, and the anchors that other pages can link to."""
 
     def __init__(self, text):
         super().__init__()
@@ -53,7 +53,7 @@ class _Links(HTMLParser):
 
 
 @pytest.mark.slow
-def test_links_within_the_site_lead_somewhere(site):
+def test_internal_links_are_not_broken(site):
     found = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     pages = {path: _Links(path.read_text(encoding="utf-8")) for path in found}
     assert len(pages) > 20
@@ -72,7 +72,7 @@ def test_links_within_the_site_lead_somewhere(site):
 
 
 @pytest.mark.slow
-def test_every_public_name_has_its_place_in_the_reference(site):
+def test_reference_documents_every_public_name(site):
     text = "".join(p.read_text(encoding="utf-8") for p in (site / "docs" / "api").glob("*.html"))
     named = set(re.findall(r'id="(jaxota\.[\w.]+)"', text))
     wanted = {name.replace("jo.", "jaxota.", 1) for name in PUBLIC if name.startswith("jo.")}
@@ -93,13 +93,13 @@ def test_docstrings_become_lists_of_arguments_with_links(site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - ELSEWHERE))
-def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
+def test_python_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for block in _blocks("python", PAGES[page]):
         _run(block, names, f"{page}.md")
-        told = re.findall(r"^(.+?)  # True\b", block, re.MULTILINE)
-        assert all(eval(expression, names) for expression in told)
+        true = re.findall(r"^(.+?)  # True\b", block, re.MULTILINE)
+        assert all(eval(expression, names) for expression in true)
     assert bool(names.keys() - {"__name__", "__builtins__"}) == (
         page in ("index", "model", "methods", "theory")
     )
@@ -107,7 +107,18 @@ def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
         assert np.isfinite(run.model).all()
 
 
-def test_the_gallery_s_commands_are_understood():
+def test_contributing_lists_every_module(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import modules
+
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (written,) = modules.LIST.findall(page)
+    assert written == modules.modules(), "run: python docs/modules.py --write"
+    rows = written.splitlines()[1:-1]
+    assert all(len(row.split(maxsplit=1)) == 2 for row in rows), "a module without a docstring"
+
+
+def test_gallery_commands_parse():
     assert len(GALLERY) == PAGES["gallery"].count("```{picture}") >= 8
     for picture, _, commands in GALLERY:
         for command in commands.splitlines():
@@ -117,7 +128,7 @@ def test_the_gallery_s_commands_are_understood():
 
 
 @pytest.mark.slow
-def test_a_picture_is_made_once(tmp_path, monkeypatch):
+def test_gallery_pictures_are_drawn_once(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "extensions"))
     import gallery
 
@@ -129,7 +140,7 @@ def test_a_picture_is_made_once(tmp_path, monkeypatch):
         gallery.made(["jaxota run nothing"], "out/nothing.png", tmp_path)
 
 
-def test_the_citation_is_of_this_version_and_of_the_paper():
+def test_citation_names_this_version_and_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0" and citation["version"] == jo.__version__
     assert {"message", "title", "authors"} <= citation.keys()
