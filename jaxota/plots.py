@@ -165,17 +165,18 @@ def study(
         return _draw_maps(scores.mean.isel(evaluation=-1), long, metric, title)
     settings = dataset[long[0]].values
     places = [only | {long[0]: number} for number in range(len(settings))]
-    bands = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
+    runs = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
     if by_algorithm:
-        pairs = {a: zip(settings, each, strict=True) for a, each in bands.items()}
-        panels = {a: {str(s): (rounds, band) for s, band in pairs[a]} for a in bands}
-        return _draw_panels(panels, metric, title)
+        names = [str(setting) for setting in settings]
+        pairs = {a: zip(names, each, strict=True) for a, each in runs.items()}
+        groups = {a: {name: (rounds, band) for name, band in pairs[a]} for a in runs}
+        return _draw_panels(groups, metric, title)
     numeric = settings.dtype.kind in "if"
     swept = np.asarray(settings if numeric else np.arange(len(settings)))
     ticks = None if numeric or values is not None else [str(setting) for setting in settings]
     return _draw_finals(
         swept if values is None else np.asarray(values),
-        {a: _lasts(each) for a, each in bands.items()},
+        {a: _lasts(each) for a, each in runs.items()},
         metric,
         label or style.AXES.get(long[0], long[0]),
         title,

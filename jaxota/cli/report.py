@@ -71,6 +71,7 @@ def write(
         seed: the seed of data and trials, likewise.
     """
     # Whatever can fail is made before any file is opened.
+    makers: dict[str, Callable[[Report], Callable[[Path], Any]]]
     makers = {"csv": _csv, "md": _markdown, "nc": functools.partial(_netcdf, command, seed)}
     savers = [*_drawn(report, drawn), *(makers[ending](report) for ending in data)]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
