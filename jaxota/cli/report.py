@@ -98,7 +98,8 @@ def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
 
 
 def _csv(report: Report) -> Callable[[Path], Any]:
-    options = {"float_format": "%.9g", "na_rep": "nan", "lineterminator": "\r\n"}
+    number = None if report.digits is None else f"%.{report.digits}g"
+    options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
     return functools.partial(report.csv.to_csv, index=False, encoding="utf-8", **options)
 
 
