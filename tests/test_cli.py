@@ -245,31 +245,6 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_wise_on_images(tmp_path, capsys, monkeypatch):
-    """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
-    monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
-    for name, value in {"ROUNDS": 4, "EVERY": 2, "DEALS": 2, "CALIBRATION_TRIALS": 2}.items():
-        monkeypatch.setattr(wise_images, name, value)
-    assert cli.main(["run", "images", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]) == 0
-    printed, errors = capsys.readouterr()
-    assert errors == "" and "8×8 digits" in printed and "seed 3" in printed
-    data = xarray.load_dataset(tmp_path / "images.nc", engine="h5netcdf")
-    last = data.accuracy.sel(partition="iid", snr_db=10.0).isel(round=-1)
-    mine = last.sel(algorithm="WISE", step_size=0.01)
-    for algorithm in ("COTAF", "BAAF", "COBAAF"):
-        lead = float((mine - last.sel(algorithm=algorithm, step_size=0.01)).mean())
-        assert f"{lead:+.4f} ±" in printed
-    with open(tmp_path / "images.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 2 * 2 * 5 * 3 * 2
-    assert float(rows[1]["mean"]) == pytest.approx(
-        float(data.accuracy.isel(partition=0, snr_db=0, algorithm=0, step_size=0, round=1).mean()),
-        rel=1e-5,
-    )
-
-
-@pytest.mark.slow
 def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
