@@ -1,6 +1,5 @@
 """The paper's figures and their extensions, as data."""
 
-import functools
 from typing import Any
 
 import jaxota
@@ -87,24 +86,6 @@ def _rates():
     from jaxota.experiments import rates, rates_report
 
     return rates.job, rates_report.Rates.of
-
-
-def _wise(name: str):
-    from jaxota.experiments import wise, wise_report
-
-    return functools.partial(wise.job, name), functools.partial(wise_report.Wise.of, name)
-
-
-def _ablation():
-    from jaxota.experiments import ablation
-
-    return ablation.job, ablation.Ablation.of
-
-
-def _images():
-    from jaxota.experiments import wise_images
-
-    return wise_images.job, wise_images.OnImages.of
 
 
 def _regimes():
@@ -208,37 +189,6 @@ THEORY = {
             "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
             _rates,
             trials=8,
-        ),
-        Theory(
-            "wise",
-            "WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes",
-            functools.partial(_wise, "wise"),
-            trials=8,
-        ),
-        Theory(
-            "rivals",
-            "WISE on that map beside baselines with coded means, more power, server optimisers",
-            functools.partial(_wise, "rivals"),
-            trials=8,
-        ),
-        Theory(
-            "offmap",
-            "WISE beside the baselines in 96 other regimes",
-            functools.partial(_wise, "offmap"),
-            trials=8,
-        ),
-        Theory(
-            "ablation",
-            "WISE without each of its ingredients, and with a wrong noise variance",
-            _ablation,
-            trials=8,
-        ),
-        Theory(
-            "images",
-            "WISE beside COTAF, BAAF and COBAAF on MNIST, or on digits where it is not to be had",
-            _images,
-            trials=10,
-            images=Images("", _softmax_regression),
         ),
         Theory(
             "regimes",

@@ -173,6 +173,25 @@ def curve(
         )
 
 
+def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
+    """Colour a cell for each of `values` and label rows and columns by its coordinates.
+
+    Args:
+        axes: where to draw.
+        values: an `xarray.DataArray` [y, x].
+        norm: scale of the colours; by default linear from the least to the largest value.
+        cmap: the colours.
+
+    Returns:
+        The image, for a colour bar.
+    """
+    image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
+    for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
+        labels = [x if isinstance(x, str) else f"{x:g}" for x in values[name].values]
+        axis.set_ticks(range(len(labels)), labels)
+    return image
+
+
 def log_floor(bands: list[Interval]) -> float:
     """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
     means = np.concatenate([band.mean for band in bands])

@@ -24,7 +24,7 @@ from jaxota.cli import cache as _cache
 from jaxota.cli import commands as cli
 from jaxota.cli import experiment, runner
 from jaxota.cli import surroundings as _surroundings
-from jaxota.experiments import bounds, rates, wise, wise_images
+from jaxota.experiments import bounds, rates
 from jaxota.study.executor import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -190,13 +190,6 @@ def _small_studies(monkeypatch):
         monkeypatch.setattr(rates, name, value)
     some = {k: v for k, v in rates._algorithms(rates.REACH).items() if "identity" in k}
     monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
-    small = {"DRAWS": 3, "EVERY": 3, "CALIBRATION_TRIALS": 2, "STEP_SIZES": (1e-3, 1e-2)}
-    for name, value in small.items():
-        monkeypatch.setattr(wise, name, value)
-    few = wise.Map((wise.Shape(3, 2),), ((0.1, 1.0), (1.0, 1.0)), (0.0, 20.0), 6)
-    other = dataclasses.replace(few, shapes=(wise.Shape(3, 2, 10, None), wise.Shape(2, 1, 12)))
-    for name in wise.MAPS:
-        monkeypatch.setitem(wise.MAPS, name, other if name == "offmap" else few)
 
 
 @pytest.mark.slow
@@ -208,10 +201,6 @@ def _small_studies(monkeypatch):
             ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
         ),
         ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
-        ("wise", ("best in hindsight", "of 4", "Worst against same step size", "after 6")),
-        ("offmap", ("best in hindsight", "of 8", "mean power on the model block", "WISE 0.")),
-        ("rivals", ("coded means", "mean power P", "server optimisers", "all", "of 4")),
-        ("ablation", ("no correction", "no coded means", "of 4", "gain 1", "σ² tenfold")),
     ],
 )
 def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
@@ -228,17 +217,6 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         rows = list(csv.DictReader(stream))
     if name == "bounds":
         assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
-    elif name == "ablation":
-        assert data.ratio.dims[0] == "algorithm" and len(rows) == 11 * 4
-        assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0]))
-    elif name == "rivals":
-        groups = (data[k] for k in data if k != "ratio_all")
-        assert len(rows) == 4 * 4 * 3 * 2
-        np.testing.assert_array_equal(data.ratio_all, functools.reduce(np.maximum, groups))
-    elif name in ("wise", "offmap"):
-        regimes = 4 if name == "wise" else 8
-        assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * regimes * 6
-        assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
     else:
         assert data.floor.dims == ("against", "algorithm", "point")
         assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
@@ -323,8 +301,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images", "regimes",
-        "reproduction",
+        "bounds", "rates", "regimes", "reproduction",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"

@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.experiments import ablation, wise
 from jaxota.stages.fading import ideal_link
 
 KEY = jax.random.key(3)

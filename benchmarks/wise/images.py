@@ -1,193 +1,157 @@
-"""What `jaxota run images` runs and shows: WISE beside COTAF, BAAF and COBAAF on images."""
+"""Is WISE also ahead of COTAF, BAAF and COBAAF on images?
 
-import dataclasses
+jaxota run benchmarks/wise/images.py
+"""
+
+import itertools
 from typing import Any
 
 import jax
 import matplotlib
 import numpy as np
+import pandas
 
-from jaxota import stats, style
-from jaxota._core import inputs as _validate
-from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, wise
-from jaxota.cli.report import attributes
-from jaxota.stages.channel import Channel
-from jaxota.stages.precode import Online
-from jaxota.study.executor import StudyJob
-from jaxota.study.grid import grid
-from jaxota.study.study import Study
-from jaxota.tasks.images import Images
-from jaxota.tasks.partitions import iid, label_skew
+import jaxota as jo
 
-ROUNDS, EVERY, DEALS, CALIBRATION_TRIALS = 100, 5, 3, 10
-STEP_SIZE, STEP_SIZES = 1e-2, (1e-2, 3e-2, 1e-1)  # WISE's, and what the others choose from
+STEP_SIZE, STEP_SIZES = 1e-2, (1e-2, 3e-2, 1e-1)  # WISE's, and those that the others choose from
+PARTITIONS = {"label skew": jo.tasks.label_skew(0.2), "iid": jo.tasks.iid()}
 SNR_DB = (0.0, 10.0)  # per vector
 REFERENCE = "FedAvg (noise-free)"
 
 
-def algorithms() -> dict[str, Algorithm]:
-    """WISE, what it is compared with at the same peak power, and what is free of noise."""
+def algorithms() -> dict[str, jo.Algorithm]:
+    """Return WISE, its competitors at the same peak power, and FedAvg over error-free links."""
     local: dict[str, Any] = {"step_size": STEP_SIZE, "steps": 5, "batch": 20}
     return {
-        "WISE": wise(**local),
-        "COTAF": cotaf(**local, precode=Online()),
-        "BAAF": baaf(**local, precode=Online()),
-        "COBAAF": cobaaf(**local, precode=Online()),
-        REFERENCE: fedavg(**local),
+        "WISE": jo.wise(**local),
+        "COTAF": jo.cotaf(**local, precode=jo.Online()),
+        "BAAF": jo.baaf(**local, precode=jo.Online()),
+        "COBAAF": jo.cobaaf(**local, precode=jo.Online()),
+        REFERENCE: jo.fedavg(**local),
     }
 
 
-def job(seed: int, trials: int, images: Images) -> StudyJob:
-    """What the driver runs."""
-    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
+def softmax_regression(classes: int):
+    return jo.tasks.SoftmaxRegression(classes)
+
+
+def images_at_hand() -> str:
+    """Return the name of MNIST, or of the digits where MNIST cannot be read."""
+    try:
+        jo.tasks.mnist(jax.random.key(0))
+    except jo.InputError:
+        return "digits"
+    return "mnist"
+
+
+@jo.experiment("WISE beside COTAF, BAAF and COBAAF on MNIST, or on digits where there is no MNIST")
+def images(
+    run,
+    seed: int = 0,
+    trials: int = 10,
+    rounds: int = 100,
+    deals: int = 3,
+    dataset: str = "",
+    data_dir: str | None = None,
+    init_scale: float = 0.0,
+) -> jo.Report:
     k_data, k_trials = jax.random.split(jax.random.key(seed))
-    over = grid(
-        partition={"label skew": label_skew(0.2), "iid": iid()},
-        snr_db=SNR_DB,
-        step_size=STEP_SIZES,
-        **{"task.key": list(jax.random.split(k_data, DEALS))},
+    task = jo.tasks.Images(
+        dataset or images_at_hand(),
+        softmax_regression,
+        init_scale=init_scale,
+        data_dir=data_dir,
+        key=k_data,
     )
-    study = Study(
+    study = jo.Study(
         algorithms(),
-        Channel(),
-        images(k_data),
-        ROUNDS,
+        jo.Channel(),
+        task,
+        rounds,
         trials,
-        over=over,
+        over=jo.grid(partition=PARTITIONS, snr_db=SNR_DB, step_size=STEP_SIZES)
+        * jo.axis("deal", {"task.key": list(jax.random.split(k_data, deals))}),
         key=k_trials,
-        every=EVERY,
-        calibration_trials=CALIBRATION_TRIALS,
+        every=5,
+        calibration_trials=10,
         metric="accuracy",
         name="images",
     )
-    return StudyJob(study)
-
-
-@dataclasses.dataclass(frozen=True)
-class OnImages:
-    """Accuracies [algorithm, partition, snr_db, step_size, deal, trial, round]."""
-
-    name = "images"
-
-    seed: int
-    trials: int
-    title: str
-    accuracy: Any
-
-    @classmethod
-    def of(cls, seed: int, trials: int, dataset: Any, images: Images) -> "OnImages":
-        """From what the job of this seed and so many trials found."""
-        names = {"task.key": "deal", "evaluation": "round"}
-        accuracy = dataset.accuracy.drop_vars("round", errors="ignore").rename(names)
-        return cls(seed, trials, images.title, accuracy.load())
-
-    def caption(self) -> str:
-        return (
-            f"images: accuracy of softmax regression on {self.title}, N = 10, K = 5, SNR per "
-            f"vector, {ROUNDS} rounds, {DEALS} deals of the data, {self.trials} trials each, "
-            f"seed {self.seed}"
-        )
-
-    def _of(self, algorithm: str, step_size: float, **place: Any) -> np.ndarray:
-        """Accuracies [deal, trial, round]."""
-        found = self.accuracy.sel(algorithm=algorithm, step_size=step_size, **place)
-        return found.transpose("deal", "trial", "round").values.astype(np.float64)
-
-    def _best(self, algorithm: str, **place: Any) -> float:
-        """The step size of the best last accuracy."""
-        last = {eta: self._of(algorithm, eta, **place)[..., -1].mean() for eta in STEP_SIZES}
-        return max(last, key=lambda eta: np.nan_to_num(last[eta]))
-
-    def places(self) -> list[dict[str, Any]]:
-        """Where algorithms are compared."""
-        partitions = self.accuracy.partition.values
-        return [{"partition": str(p), "snr_db": x} for p in partitions for x in SNR_DB]
-
-    def table(self):
-        """A line for each place and algorithm."""
-        from rich.table import Table
-
-        grid = Table()
-        for heading in ("data", "SNR", "algorithm"):
-            grid.add_column(heading)
-        for heading in (f"η = {STEP_SIZE:g}", "WISE ahead by", "best η", "then", "WISE ahead by"):
-            grid.add_column(heading, justify="right")
-        for place in self.places():
-            for algorithm in self.accuracy.algorithm.values:
-                same, best = STEP_SIZE, self._best(algorithm, **place)
-                cells = [_told(self._of(algorithm, same, **place)), "–", f"{best:g}"]
-                cells += [_told(self._of(algorithm, best, **place)), "–"]
-                if algorithm not in ("WISE", REFERENCE):
-                    cells[1] = self._lead(algorithm, same, **place)
-                    cells[4] = self._lead(algorithm, best, **place)
-                grid.add_row(place["partition"], f"{place['snr_db']:g} dB", algorithm, *cells)
-            grid.add_section()
-        return grid
-
-    def _lead(self, algorithm: str, step_size: float, **place: Any) -> str:
-        """How far WISE is ahead, trial by trial, and on how many deals beyond the interval."""
-        mine, other = self._of("WISE", STEP_SIZE, **place), self._of(algorithm, step_size, **place)
-        pairs = list(zip(mine[..., -1], other[..., -1], strict=True))
-        ahead = sum(bool(stats.paired(a, b).low > 0) for a, b in pairs)
-        every = stats.paired(mine[..., -1].ravel(), other[..., -1].ravel())
-        lead = f"{float(every.mean):+.4f} ± {float(every.half_width):.4f}"
-        return f"{lead} ({ahead} of {len(pairs)})"
-
-    def remarks(self) -> list[str]:
-        return [
-            "± is a 95 % interval over all trials of all deals, differences are paired; in "
-            "brackets, on how many deals WISE is ahead beyond the interval of their own trials.",
-            f"WISE has η = {STEP_SIZE:g}; the others the same, or in hindsight the best of "
+    accuracy = run(study).accuracy.rename(evaluation="round").astype(np.float64).load()
+    curves, scored = _curves(accuracy), accuracy["round"].values
+    return jo.Report(
+        name="images",
+        caption=f"images: accuracy of softmax regression on {task.title}, N = 10, K = 5, SNR per "
+        f"vector, {rounds} rounds, {deals} deals of the data, {trials} trials each, seed {seed}",
+        table=_table(curves, accuracy.isel(round=-1)),
+        remarks=[
+            "± is a 95 % interval over all trials of all deals, differences are paired. In "
+            "brackets: the number of deals on which the interval over their own trials lies above "
+            "0; on the others WISE is behind, or it is undecided.",
+            f"WISE uses η = {STEP_SIZE:g}; the others the same, or in hindsight the best of "
             f"{', '.join(f'{x:g}' for x in STEP_SIZES)}. Precoders are online, {REFERENCE} is over "
             "error-free links.",
-        ]
-
-    def figure(self):
-        """Accuracy over the rounds at one step size, a panel for each place, with 95 % bands."""
-        rounds, algorithms = self.accuracy["round"].values, self.accuracy.algorithm.values
-        looks = style.looks(map(str, algorithms))
-        with matplotlib.rc_context(style.rc_params()):
-            figure, row = style.subplots(len(self.places()), 2.5)
-            for axes, place in zip(row, self.places(), strict=True):
-                for algorithm in algorithms:
-                    values = self._of(algorithm, STEP_SIZE, **place)
-                    band = stats.interval(values.reshape(-1, len(rounds)))
-                    style.curve(axes, looks[str(algorithm)], str(algorithm), rounds, band, 0.0)
-                style.label_axes(axes, "round", f"{place['partition']}, {place['snr_db']:g} dB")
-                axes.set_ylabel("test accuracy" if axes is row[0] else "")
-            title = f"{self.title}, η = {STEP_SIZE:g}, {DEALS} deals × {self.trials} trials"
-            style.title_and_legend(figure, row, title)
-        return figure
-
-    def rows(self):
-        """The rows of the CSV, header first: one for each curve and round."""
-        yield [
-            "partition",
-            "snr_db",
-            "algorithm",
-            "step_size",
-            "round",
-            "mean",
-            "ci_low",
-            "ci_high",
-        ]
-        for place in self.places():
-            for algorithm in self.accuracy.algorithm.values:
-                for eta in STEP_SIZES:
-                    values = self._of(algorithm, eta, **place)
-                    band = stats.interval(values.reshape(-1, values.shape[-1]))
-                    columns = self.accuracy["round"].values, band.mean, band.low, band.high
-                    for r, *numbers in zip(*columns, strict=True):
-                        told = [f"{x:.6g}" for x in numbers]
-                        yield [*place.values(), algorithm, eta, int(r), *told]
-
-    def dataset(self):
-        import xarray  # slow to import, needed here alone
-
-        told = attributes(self.name, self.seed, self.caption())
-        return xarray.Dataset({"accuracy": self.accuracy}, attrs=told)
+        ],
+        dataset=accuracy.to_dataset(name="accuracy"),
+        csv=_rows(curves, scored),
+        figure=lambda: _figure(
+            curves, scored, f"{task.title}, η = {STEP_SIZE:g}, {deals} deals × {trials} trials"
+        ),
+    )
 
 
-def _told(values: np.ndarray) -> str:
-    last = stats.interval(values[..., -1].ravel())
-    return f"{float(last.mean):.4f} ± {float(last.half_width):.4f}"
+def _curves(accuracy) -> dict[tuple, jo.stats.Interval]:
+    """Return intervals over all trials, by partition, SNR, algorithm and step size."""
+    axes = ["partition", "snr_db", "algorithm", "step_size"]
+    stacked = accuracy.stack(curve=axes, run=["deal", "trial"]).transpose("curve", "run", "round")
+    places = zip(stacked.curve.values, stacked.values, strict=True)
+    return {place: jo.stats.interval(values) for place, values in places}
+
+
+def _table(curves, last) -> list[list[str]]:
+    """Return a row for each partition, SNR and algorithm."""
+    header = ["data", "SNR", "algorithm", f"η = {STEP_SIZE:g}", "WISE ahead by", "best η", "then"]
+    rows = [[*header, "WISE ahead by"]]
+    for *place, name in itertools.product(PARTITIONS, SNR_DB, algorithms()):
+        best = max(STEP_SIZES, key=lambda x: np.nan_to_num(curves[*place, name, x].mean[-1]))
+        here = last.sel(partition=place[0], snr_db=place[1])
+        cells = []
+        for step_size in (STEP_SIZE, best):
+            band = curves[*place, name, step_size]
+            cells += [f"{band.mean[-1]:.4f} ± {band.half_width[-1]:.4f}"]
+            cells += ["–" if name in ("WISE", REFERENCE) else _lead(here, name, step_size)]
+        rows.append([place[0], f"{place[1]:g} dB", name, *cells[:2], f"{best:g}", *cells[2:]])
+    return rows
+
+
+def _lead(last, name: str, step_size: float) -> str:
+    """Say how far WISE is ahead, trial by trial, and on how many deals beyond their interval."""
+    wise = last.sel(algorithm="WISE", step_size=STEP_SIZE).values  # [deal, trial]
+    other = last.sel(algorithm=name, step_size=step_size).values
+    ahead = sum(bool(jo.stats.paired(*deal).low > 0) for deal in zip(wise, other, strict=True))
+    lead = jo.stats.paired(wise.ravel(), other.ravel())
+    return f"{float(lead.mean):+.4f} ± {float(lead.half_width):.4f} ({ahead} of {len(wise)})"
+
+
+def _rows(curves, rounds) -> pandas.DataFrame:
+    """Return one row for each curve and round."""
+    rows = []
+    for place, band in curves.items():
+        for r, *numbers in zip(rounds, band.mean, band.low, band.high, strict=True):
+            rows.append([*place, r, *(f"{x:.6g}" for x in numbers)])
+    axes = ["partition", "snr_db", "algorithm", "step_size", "round"]
+    return pandas.DataFrame(rows, columns=[*axes, "mean", "ci_low", "ci_high"])
+
+
+def _figure(curves, rounds, title: str):
+    """Draw accuracy over the rounds with 95 % bands, a panel for each partition and SNR."""
+    style, looks = jo.style, jo.style.looks(algorithms())
+    with matplotlib.rc_context(style.rc_params()):
+        figure, row = style.subplots(len(PARTITIONS) * len(SNR_DB), 2.5)
+        for axes, place in zip(row, itertools.product(PARTITIONS, SNR_DB), strict=True):
+            for name, look in looks.items():
+                style.curve(axes, look, name, rounds, curves[*place, name, STEP_SIZE], 0.0)
+            style.label_axes(axes, "round", f"{place[0]}, {place[1]:g} dB")
+        row[0].set_ylabel("test accuracy")
+        style.title_and_legend(figure, row, title)
+    return figure

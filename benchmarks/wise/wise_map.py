@@ -1,146 +1,78 @@
-"""What `jaxota run wise`, `offmap` and `rivals` run: WISE, at one setting, beside its competitors.
+"""Maps of regimes on which WISE is compared with other algorithms.
 
-A map is regimes of synthetic regression: shapes × spreads × SNR. Data draws of a run are new for
-each seed, and none of them is a draw that WISE was designed on.
+A regime of synthetic regression is a shape (users, steps, dimension, batch), a pair of spreads (of
+the data and of the users' optima) and an SNR; a map is the product of these. Data draws below 1000
+are for design decisions. Each seed of a test has 16 later draws of its own.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 
-from jaxota._core import inputs as _validate
-from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, noisy_fedavg, wise
-from jaxota.errors import InputError
-from jaxota.stages.channel import Channel
-from jaxota.stages.compress import Centred
-from jaxota.stages.precode import MeanPower, Online
-from jaxota.study.executor import StudyJob
-from jaxota.study.grid import Grid, grid
-from jaxota.study.study import Study
-from jaxota.tasks import synthetic_regression
+import jaxota as jo
 
-DESIGN = range(1000)  # the draws on which choices may be made; those of a test lie beyond
+DESIGN = range(1000)  # data draws for design decisions; tests use later ones only
 DRAWS, EVERY, CALIBRATION_TRIALS = 16, 5, 20
 STEP_SIZE = 1e-2
-STEP_SIZES = (1e-3, 3e-3, STEP_SIZE, 3e-2, 1e-1)  # from which the competitors' best is chosen
-REGIME = ("shape", "spread", "snr_db")
+STEP_SIZES = (1e-3, 3e-3, STEP_SIZE, 3e-2, 1e-1)  # from which competitors choose in hindsight
+LOCAL: dict[str, Any] = {"step_size": STEP_SIZE, "steps": 10, "batch": 10}
+REGIME = ["shape", "spread", "snr_db"]
 
 
-class Shape(NamedTuple):
-    """N users, K steps, d parameters, and the batch; None for full gradients."""
+class Map(NamedTuple):
+    """All combinations of shapes, pairs of spreads and SNRs."""
 
-    users: int
-    steps: int
-    dim: int = 10
-    batch: int | None = 10
-
-    def words(self, apart: str = ", ") -> str:
-        """What of it is not the map's."""
-        words = [f"N = {self.users}", f"K = {self.steps}"]
-        words += [f"d = {self.dim}"] if self.dim != 10 else []
-        words += ["full gradients"] if self.batch is None else []
-        return apart.join(words)
-
-
-@dataclasses.dataclass(frozen=True)
-class Map:
-    """Regimes: each of the shapes with each pair of spreads, of data and of models, at each SNR."""
-
-    shapes: tuple[Shape, ...]
-    spreads: tuple[tuple[float, float], ...]
-    snr_db: tuple[float, ...]
+    shapes: dict[str, tuple[int, int, int, int | None]]  # label: N, K, d, batch (None: full)
+    spreads: list[tuple[float, float]]  # of the data, of the models
+    snr_db: list[float]
     rounds: int
 
-    @property
-    def regimes(self) -> int:
-        return len(self.shapes) * len(self.spreads) * len(self.snr_db)
 
-
-_MAP = Map(
-    tuple(Shape(users, steps) for users in (5, 20, 100) for steps in (1, 10)),
-    ((0.0, 0.0), (0.1, 1.0), (0.1, 10.0), (1.0, 1.0)),
-    (-10.0, 0.0, 10.0, 20.0, 30.0),
+MAP = Map(
+    {f"N = {n}, K = {k}": (n, k, 10, 10) for n in (5, 20, 100) for k in (1, 10)},
+    [(0.0, 0.0), (0.1, 1.0), (0.1, 10.0), (1.0, 1.0)],
+    [-10.0, 0.0, 10.0, 20.0, 30.0],
     rounds=60,
 )
-_OFF_MAP = Map(
-    (Shape(10, 3), Shape(50, 20), Shape(30, 5, batch=None), Shape(10, 5, dim=30)),
-    ((0.3, 3.0), (0.0, 10.0), (0.5, 0.1), (0.05, 0.3)),
-    (-15.0, -5.0, 5.0, 15.0, 25.0, 40.0),
+OFF_MAP = Map(
+    {
+        "N = 10, K = 3": (10, 3, 10, 10),
+        "N = 50, K = 20": (50, 20, 10, 10),
+        "N = 30, K = 5, full gradients": (30, 5, 10, None),
+        "N = 10, K = 5, d = 30": (10, 5, 30, 10),
+    },
+    [(0.3, 3.0), (0.0, 10.0), (0.5, 0.1), (0.05, 0.3)],
+    [-15.0, -5.0, 5.0, 15.0, 25.0, 40.0],
     rounds=80,
 )
-MAPS = {"wise": _MAP, "rivals": _MAP, "ablation": _MAP, "offmap": _OFF_MAP}
 
 
 def draws(seed: int) -> list[int]:
-    """The data draws of a seed's test."""
+    """Return the data draws of a seed, none of which is in `DESIGN`."""
+    seeds = (2**32 - DESIGN.stop) // DRAWS  # a draw is itself a seed, of 32 bits
+    if not 0 <= seed < seeds:
+        raise jo.InputError(f"seed must be < {seeds} and not negative, got {seed}")
     first = DESIGN.stop + DRAWS * seed
     return list(range(first, first + DRAWS))
 
 
-def baselines() -> dict[str, Algorithm]:
-    """What WISE is compared with, at the same peak power."""
-    local: dict[str, Any] = {"step_size": STEP_SIZE, "steps": 10, "batch": 10}
-    return {
-        "noisy FedAvg": noisy_fedavg(**local),
-        "COTAF": cotaf(**local, precode=Online()),
-        "BAAF": baaf(**local, precode=Online()),
-        "COBAAF": cobaaf(**local, precode=Online()),
-    }
-
-
-def rivals() -> dict[str, dict[str, Algorithm]]:
-    """Baselines that are given what WISE has, and COTAF with optimisers at the server."""
-    some = {name: each for name, each in baselines().items() if name != "noisy FedAvg"}
-    optimisers = {
-        "FedAvgM": optax.sgd(0.1, momentum=0.9),
-        "FedAdam": optax.adam(0.1, b2=0.99, eps=1e-3),
-        "FedYogi": optax.yogi(0.1, b2=0.99, eps=1e-3),
-        "FedAdagrad": optax.adagrad(0.3, eps=1e-3),
-        "FedAdam, cosine": optax.adam(optax.cosine_decay_schedule(0.3, _MAP.rounds), b2=0.99),
-        "FedAvg, cosine": optax.sgd(optax.cosine_decay_schedule(1.0, _MAP.rounds)),
-    }
-    local: dict[str, Any] = {"step_size": STEP_SIZE, "steps": 10, "batch": 10}
-    return {
-        "coded means": {
-            f"{name}, coded means": each.replace(compress=Centred()) for name, each in some.items()
-        },
-        "mean power P": {
-            f"{name}, mean power P": each.replace(precode=MeanPower())
-            for name, each in some.items()
-        },
-        "server optimisers": {
-            f"COTAF, {name}": cotaf(**local, precode=Online(), server=each)
-            for name, each in optimisers.items()
-        },
-    }
-
-
-def ours() -> dict[str, Algorithm]:
-    """WISE at its one setting."""
-    return {"WISE": wise(STEP_SIZE, steps=10, batch=10)}
-
-
-def study(
-    seed: int,
-    trials: int,
-    compared: dict[str, Algorithm],
-    name: str,
-    step_sizes: tuple[float, ...],
-) -> Study:
-    """The map of a name, of the algorithms that are compared, as any other study."""
-    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 1)
-    if draws(seed)[-1] >= 2**32:
-        raise InputError(f"seed must be < {2**32 // DRAWS - DESIGN.stop}, got {seed}")
-    return Study(
-        compared,
-        Channel(),
-        synthetic_regression(jax.random.key(0), users=100, samples=100, dim=10),
-        MAPS[name].rounds,
+def study(name, regimes, algorithms, draws, seed, trials, step_sizes=(STEP_SIZE,)) -> jo.Study:
+    """Return the study of these algorithms on a map and on the given data draws."""
+    users, steps, dims, batches = zip(*regimes.shapes.values(), strict=True)
+    shapes = {"users": users, "steps": steps, "dim": dims, "batch": batches}
+    data, models = zip(*regimes.spreads, strict=True)
+    spreads = {"data_spread": data, "model_spread": models}
+    return jo.Study(
+        algorithms,
+        jo.Channel(),
+        jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=10),
+        regimes.rounds,
         trials,
-        over=over(name, step_sizes, draws(seed)),
+        over=jo.axis("shape", shapes, list(regimes.shapes))
+        * jo.axis("spread", spreads, [f"{a:g}, {b:g}" for a, b in regimes.spreads])
+        * jo.grid(snr_db=regimes.snr_db, step_size=step_sizes)
+        * jo.axis("draw", {"task.key": draws}, draws),
         key=seed,
         every=EVERY,
         calibration_trials=CALIBRATION_TRIALS,
@@ -149,54 +81,65 @@ def study(
     )
 
 
-def over(name: str, step_sizes: tuple[float, ...], keys: list[int]) -> Grid:
-    """The regimes of a map, on data of these keys."""
-    regimes = MAPS[name]
-    data, models = zip(*regimes.spreads, strict=True)
-    return grid(
-        dict(zip(Shape._fields, zip(*regimes.shapes, strict=True), strict=True)),
-        {"data_spread": data, "model_spread": models},
-        snr_db=regimes.snr_db,
-        step_size=step_sizes,
-        **{"task.key": keys},
-    )
+def gaps(dataset):
+    """Return mean gaps [algorithm, regime…, step_size, draw, round], inf where a trial diverged."""
+    complete = (dataset.used == dataset.trials) & np.isfinite(dataset.gap_mean)
+    gap = dataset.gap_mean.where(complete, np.inf).rename(evaluation="round")
+    return gap.drop_vars("task.key", errors="ignore")  # the same numbers as `draw`
 
 
-def job(name: str, seed: int, trials: int) -> StudyJob:
-    """What the driver runs: the map of a name, against the baselines or all rivals."""
-    every = {label: each for group in rivals().values() for label, each in group.items()}
-    compared = ours() | (every if name == "rivals" else baselines())
-    return StudyJob(study(seed, trials, compared, name, STEP_SIZES))
+def relative_to_wise(dataset):
+    """Return final gaps over that of WISE [algorithm, regime…, draw], of one step size."""
+    final = gaps(dataset).isel(round=-1, step_size=0, drop=True)
+    return (final.drop_sel(algorithm="WISE") / final.sel(algorithm="WISE", drop=True)).load()
 
 
-def labelled(dataset: Any) -> Any:
-    """What a study of a map found, by the names of what is swept."""
-    names = {"setting": "shape", "setting_2": "spread", "task.key": "draw", "evaluation": "round"}
-    fields = [name for name in dataset.coords if name not in dataset.dims]
-    mine = dataset.drop_vars([*fields, "round"]).drop_dims("round")
-    return mine.rename(names)
+def geometric_mean(ratios) -> float:
+    """Return the geometric mean of the ratios that are finite and positive."""
+    values = np.asarray(ratios)
+    values = values[np.isfinite(values) & (values > 0)]
+    return float(np.exp(np.log(values).mean())) if values.size else np.nan
 
 
-def gaps(found: Any) -> Any:
-    """Mean gaps [algorithm, …, step_size, draw, round], infinite where a trial diverged."""
-    whole = found.used == found.trials
-    return found.gap_mean.where(whole & np.isfinite(found.gap_mean), np.inf)
+def undecided(ratios) -> int:
+    """Count the regimes [regime…, draw] whose 95 % interval of the median contains 1.
 
-
-def ratios(found: Any, against: list[str], hindsight: bool) -> Any:
-    """WISE's mean gap over that of the best of those it is against [shape, spread, snr_db, draw,
-    round].
-
-    In `hindsight` each of them has the step size that is best in this regime, on this draw and at
-    this round, and at the last one the better of its last model and its weighted average.
+    Too few draws for such an interval leave a regime undecided, too.
     """
-    each = gaps(found)
-    mine = each.sel(algorithm="WISE", step_size=STEP_SIZE, drop=True)
-    others = each.sel(algorithm=against)
-    if not hindsight:
-        return mine / others.sel(step_size=STEP_SIZE, drop=True).min("algorithm")
-    average = found.average_gap_mean.sel(algorithm=against)
-    average = average.where(np.isfinite(others.isel(round=-1)), np.inf)
-    last = others["round"] == others["round"][-1]
-    others = others.where(~last, np.minimum(others, average.broadcast_like(others)))
-    return mine / others.min(["algorithm", "step_size"])
+
+    def contains_one(values):
+        low, high, level = jo.stats.median(np.nan_to_num(values, nan=1.0, posinf=np.inf))
+        return low <= 1 <= high or level < 0.95
+
+    return int(np.apply_along_axis(contains_one, -1, ratios.values).sum())
+
+
+def table(by_draw) -> list[list[str]]:
+    """Return a row for each variant of WISE from ratios [algorithm, regime…, draw]."""
+    header = ["geometric mean", "worse in", "better in", "undecided", "worst", "best"]
+    rows = [["WISE with", *header, "diverges in"]]
+    for variant in by_draw:
+        ratio = variant.median("draw")
+        finite = ratio.values[np.isfinite(ratio.values)]
+        rows.append(
+            [
+                variant.algorithm.item(),
+                f"{geometric_mean(finite):.3g}",
+                f"{int((ratio > 1.05).sum())} of {ratio.size}",
+                f"{int((ratio < 0.95).sum())}",
+                f"{undecided(variant)}",
+                f"{finite.max():.3g}" if finite.size else "–",
+                f"{finite.min():.3g}" if finite.size else "–",
+                f"{ratio.size - finite.size}",
+            ]
+        )
+    return rows
+
+
+def csv_rows(ratios, columns: list[str]):
+    """Return the table of all ratios, with numbers as short as they were given."""
+    rows = ratios.to_dataframe("ratio").reset_index()
+    fields = ["data_spread", "model_spread", "snr_db"]
+    rows[fields] = rows[fields].map("{:g}".format)
+    rows["ratio"] = rows["ratio"].map("{:.9g}".format)
+    return rows[[*columns, "ratio"]]
