@@ -72,7 +72,7 @@ def ablation(run, seed: int = 0, trials: int = 8) -> jo.Report:
             "A regime's ratio is the median over data draws of the gap without the ingredient over "
             "that of WISE on the same random numbers; worse is above 1.05, better below 0.95. "
             "Undecided: the 95 % interval of the median contains 1, or there are too few draws.",
-            "The ratio is infinite in a regime where more than half of the draws have a trial that "
+            "The ratio is infinite in a regime where at least half of the draws have a trial that "
             "diverges. Such a regime counts as worse, and is excluded from the other columns.",
         ],
         dataset=ratios.to_dataset(name="ratio"),
