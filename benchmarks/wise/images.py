@@ -31,10 +31,6 @@ def algorithms() -> dict[str, jo.Algorithm]:
     }
 
 
-def softmax_regression(classes: int):
-    return jo.tasks.SoftmaxRegression(classes)
-
-
 def images_at_hand() -> str:
     """Return the name of MNIST, or of the digits where MNIST cannot be read."""
     try:
@@ -58,7 +54,7 @@ def images(
     k_data, k_trials = jax.random.split(jax.random.key(seed))
     task = jo.tasks.Images(
         dataset or images_at_hand(),
-        softmax_regression,
+        jo.tasks.SoftmaxRegression,
         init_scale=init_scale,
         data_dir=data_dir,
         key=k_data,
