@@ -262,9 +262,7 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
         grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
         for axes, (place, number) in zip(grid.flat, cells, strict=False):
             panel = last.isel(place | {"algorithm": number}).transpose(y, x)
-            image = axes.imshow(panel, norm=norm, cmap="viridis", aspect="auto", origin="lower")
-            _tick(axes.xaxis, panel[x].values)
-            _tick(axes.yaxis, panel[y].values)
+            image = style.heatmap(axes, panel, norm)
             words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
             axes.set_title("\n".join([labels[number], *words]), fontsize=7)
         for axes in grid[:, 0]:
@@ -278,13 +276,6 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
         bar.set_label(f"final {style.LABELS.get(metric, metric)}")
         style.figure_title(figure, title)
     return figure
-
-
-def _tick(axis: Any, labels: np.ndarray) -> None:
-    """Label at most eight cells."""
-    chosen = np.arange(0, len(labels), -(-len(labels) // 8))
-    words = [f"{x:g}" if np.issubdtype(type(x), np.number) else str(x) for x in labels[chosen]]
-    axis.set_ticks(chosen, words)
 
 
 def _band(history: Any, metric: Any, whose: str) -> Band:

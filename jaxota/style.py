@@ -194,6 +194,29 @@ def curve(
         )
 
 
+def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
+    """Colour a cell for each of `values`; label up to eight rows and columns by coordinates.
+
+    Args:
+        axes: where to draw.
+        values: an `xarray.DataArray` [y, x].
+        norm: scale of the colours; by default linear from the least to the largest value.
+        cmap: the colours.
+
+    Returns:
+        The image, for a colour bar.
+    """
+    image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
+    for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
+        coordinates = values[name].values
+        chosen = range(0, len(coordinates), -(-len(coordinates) // 8))
+        numeric = coordinates.dtype.kind in "if"
+        axis.set_ticks(
+            chosen, [f"{coordinates[n]:g}" if numeric else str(coordinates[n]) for n in chosen]
+        )
+    return image
+
+
 def log_floor(bands: list[Interval]) -> float:
     """Return the end of a logarithmic axis, below all means and all bands above zero."""
     means = np.concatenate([band.mean for band in bands])

@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.experiments import ablation, wise
 from jaxota.stages.fading import ideal_link
 
 KEY = jax.random.key(3)
@@ -153,22 +151,6 @@ def test_only_users_who_were_heard_enter_the_average(task, channel):
     moved = np.square(history.model).sum(-1).max()
     assert np.asarray(history.error).max() < 1e-9 * moved
     np.testing.assert_allclose(np.asarray(history.deviation), 0.0)
-
-
-@pytest.mark.slow
-def test_a_wrong_noise_is_the_servers_belief_alone(task):
-    """Times 1 it is right; otherwise the same noise is drawn, and the level is another."""
-    run = functools.partial(
-        jo.simulate, KEY, channel=jo.Channel(0.0), task=task, rounds=6, trials=3
-    )
-    whole = jo.wise(1e-2, 4, 4)
-    right, wrong = (
-        run(whole.replace(server=ablation.Misled(whole.server, x))) for x in (1.0, 10.0)
-    )
-    np.testing.assert_array_equal(right.model, run(whole).model)
-    # The believed noise has a part in τ: the larger it is, the lower the level, and the less noise.
-    assert (wrong.deviation[:, 0] < right.deviation[:, 0]).all()
-    assert (np.asarray(wrong.power) <= 1 + 1e-5).all()
 
 
 @pytest.mark.slow
@@ -340,33 +322,3 @@ def test_parts_of_wise_work_in_other_algorithms(algorithm, task):
     history = jo.simulate(KEY, algorithm, jo.Channel(20.0), task, rounds=30, trials=4)
     first, last = np.asarray(history.gap)[:, [0, -1]].mean(0)
     assert last < first / 2
-
-
-def test_draws_of_a_test_are_none_that_choices_were_made_on():
-    seen = [set(wise.draws(seed)) for seed in range(5)]
-    assert all(len(draws) == 16 and not draws & set(wise.DESIGN) for draws in seen)
-    assert len(set.union(*seen)) == 5 * 16
-    assert wise.draws(0) == list(range(1000, 1016))
-    with pytest.raises(jo.InputError, match="seed must be < "):
-        wise.job("wise", 2**32 - 1, 1)
-
-
-def test_ratios_are_to_the_best_that_is_whole():
-    """By hand: a baseline that diverged in a trial does not count, nor does WISE at other steps."""
-    dims = "algorithm", "step_size", "draw"
-    gap = np.array([[[4.0, 2.0], [9.0, 3.0]], [[8.0, 6.0], [0.0, 0.0]], [[5.0, 4.0], [2.0, 1.5]]])
-    used = np.array([[8, 8], [8, 7], [8, 8]])
-    average = np.array([[1.0, 1.0], [3.5, 0.5], [1.0, 9.0]])
-    data = xarray.Dataset(
-        {
-            "gap_mean": ((*dims, "round"), gap[:, :, None]),
-            "average_gap_mean": (dims, average[:, :, None]),
-            "used": (dims, used[:, :, None]),
-            "trials": (dims, np.full((3, 2, 1), 8)),
-        },
-        {"algorithm": ["WISE", "A", "B"], "step_size": [wise.STEP_SIZE, 1.0], "round": [5, 9]},
-    )
-    every = ["A", "B"]
-    np.testing.assert_allclose(wise.ratios(data, every, False).values, [[4.0 / 5.0, 2.0 / 4.0]])
-    np.testing.assert_allclose(wise.ratios(data, every, True).values, [[4.0 / 2.0, 2.0 / 1.0]])
-    np.testing.assert_allclose(wise.ratios(data, ["A"], True).values, [[4.0 / 8.0, 2.0 / 3.5]])
