@@ -13,7 +13,7 @@ from scipy import stats as scipy_stats
 
 import jaxota as jo
 from jaxota import figures
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.experiments import claims, claims_lines, claims_page, claims_runs, draws
 from jaxota.tasks import image_files
 

@@ -15,8 +15,7 @@ from test_readme import _blocks, _run
 from test_surface import PUBLIC
 
 import jaxota as jo
-from jaxota.cli import commands as cli
-from jaxota.cli import words as _words
+from jaxota.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
@@ -124,7 +123,7 @@ def test_gallery_commands_parse():
     for picture, _, commands in GALLERY:
         for command in commands.splitlines():
             words = shlex.split(command)
-            assert words[0] == "jaxota" and _words.parser(**cli._answers()).parse_args(words[1:])
+            assert words[0] == "jaxota" and cli.parser().parse_args(words[1:])
         assert Path(picture).stem in commands
 
 

@@ -1,18 +1,15 @@
 """Anyone's parameters, loss, data and scores: the same numbers as the tasks they generalise."""
 
 import csv
-import dataclasses
-import io
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
 
 import jaxota as jo
-from jaxota import figures, plots
-from jaxota.cli import report, runner
+from jaxota import plots
+from jaxota.cli import report
 from jaxota.simulation import _program
 from jaxota.tasks import model_functions
 
@@ -199,19 +196,12 @@ def test_a_diverged_model_has_no_scores(logistic):
 
 def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     """History, xarray, files, curves, the CSV and the table of an experiment."""
-    channels = {"": jo.Channel(snr_db=20.0)}
-    experiment = dataclasses.replace(
-        figures.EXPERIMENTS["fig1"],
-        task=lambda key: logistic,
-        algorithms={"COTAF": jo.cotaf(0.1, 2, 2), "FedAvg": jo.fedavg(0.1, 2, 2)},
-        channels=channels,
-        rounds=4,
-        trials=3,
-        every=2,
-        metric="test error",
+    algorithms = {"COTAF": jo.cotaf(0.1, 2, 2), "FedAvg": jo.fedavg(0.1, 2, 2)}
+    channel = jo.Channel(snr_db=20.0)
+    study = jo.Study(
+        algorithms, channel, logistic, 4, 3, every=2, metric="test error", name="scored"
     )
-    results = runner.run(experiment)
-    history = results.histories["COTAF", ""]
+    history = jo.simulate(KEY, algorithms["COTAF"], channel, logistic, 4, 3, every=2)
     assert set(history.scores) == {"loss", "test error", "norm", "right"}
     assert history.to_xarray()["test error"].dims == ("trial", "evaluation")
     history.save(tmp_path / "run.nc")
@@ -219,15 +209,15 @@ def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     np.testing.assert_array_equal(loaded.scores["norm"], history.scores["norm"])
     axes = plots.curves({"COTAF": loaded}, "norm").axes[0]
     assert axes.get_yscale() == "linear" and axes.get_ylabel() == "norm"
+    results = jo.study_report(study.run())
     report.write(results, tmp_path)
-    with open(tmp_path / "fig1.csv", encoding="utf-8") as stream:
+    with open(tmp_path / "scored.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "COTAF"]
     assert {row["metric"] for row in rows} == {*history.scores, "diverged"}
     means = [float(row["mean"]) for row in rows if row["metric"] == "norm"]
-    np.testing.assert_allclose(means, np.mean(history.scores["norm"], 0), rtol=1e-6)
-    shown = io.StringIO()
-    Console(width=120, file=shown).print(results.table())
-    assert "final test error" in shown.getvalue()
+    norms = results.dataset.norm.sel(algorithm="COTAF")
+    np.testing.assert_allclose(means, norms.mean("trial"), rtol=1e-6)
+    assert "final test error" in results.table[0]
 
 
 def _table(key):

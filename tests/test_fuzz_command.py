@@ -11,9 +11,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.cli.report import FORMATS
-from jaxota.figures import EXPERIMENTS, THEORY
+from jaxota.figures import FIGURES
 from jaxota.study import executor as driver
 from jaxota.study import grid as parsing
 from jaxota.tasks import images
@@ -95,20 +95,11 @@ CASES = {
     **{("sweep", "fig1", option): bad for option, bad in (COMMON | SWEEP).items()},
     **{("run", "fig1", option): bad for option, bad in PICTURES.items()},
     **{("show", "there", option): bad for option, bad in PICTURES.items()},
-    **{
-        ("claims", "--only=1", option): COMMON[option] for option in ("--trials", "--seed", "--out")
-    },
-    **{("claims", "--only=1", option): bad for option, bad in PICTURES.items()},
-    ("claims", "--only=1", "--draws"): whole(1),
-    ("claims", "--only"): none_of().filter(
-        lambda w: {x.strip() for x in w.split(",")} - {*"1234567"}
-    ),
-    ("claims", "--only=6", "--dataset"): IMAGES["--dataset"],
-    ("run",): none_of(*EXPERIMENTS, *THEORY),
-    ("sweep",): none_of(*EXPERIMENTS),
+    ("run",): none_of(*FIGURES),
+    ("sweep",): none_of(*FIGURES),
     ("show",): NOWHERE | WORDS,
     ("report",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench", "report", "claims"),
+    (): none_of("run", "sweep", "show", "list", "bench", "report"),
 }
 
 

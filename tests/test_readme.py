@@ -11,7 +11,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import theory
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

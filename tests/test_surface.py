@@ -131,7 +131,7 @@ def test_an_unknown_name_is_told_the_nearest_one(module, name, message):
 
 def test_experiments_are_named_without_what_is_slow_to_import():
     code = (
-        "import sys, jaxota.cli.runner, jaxota.figures;"
+        "import sys, jaxota.cli.run, jaxota.figures;"
         "print({'flax', 'matplotlib', 'pandas', 'scipy.special', 'xarray'} & sys.modules.keys())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

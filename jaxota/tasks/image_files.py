@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jaxota._core import files, inputs
-from jaxota.cli import cache
+from jaxota.cli import process
 from jaxota.errors import InputError
 
 DATA = "JAXOTA_DATA"  # names the folder to look in if no data_dir is given
@@ -68,7 +68,7 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise InputError(f"{dataset} needs {error.name}: pip install 'jaxota[datasets]'") from None
-    folder, store = _folder(data_dir), cache.folder() / "datasets"
+    folder, store = _folder(data_dir), process.cache_folder() / "datasets"
     home = store / "-".join(filter(None, (dataset, config, "published")))
     prepared, published = _prepared(folder, dataset, config), dict[str, bytes]()
     if prepared is None:
@@ -356,7 +356,7 @@ def _unwritable(folder: Path) -> Iterator[None]:
         reason = reason or getattr(error, "strerror", None) or inputs.first_line(error)
         raise InputError(
             f"{folder} must be a folder that can be written ({reason}): name another with "
-            f"{cache.CACHE}"
+            f"{process.CACHE}"
         ) from None
 
 
