@@ -68,24 +68,27 @@ def _line(held, of, limit=1.0):
 
 
 @pytest.mark.parametrize(
-    ("held", "of", "verdict", "undecided"),
+    ("held", "of", "verdict", "open_after_correction"),
     [
-        (50, 50, claims_lines.HOLDS, False),
-        (48, 50, claims_lines.HOLDS, False),  # 96 %
-        (47, 50, claims_lines.MOST, False),  # 94 %
-        (33, 50, claims_lines.MOST, True),  # [52 %, 78 %], and all lines together [44 %, 83 %]
-        (31, 50, claims_lines.NOT, True),  # [48 %, 74 %]
-        (25, 50, claims_lines.NOT, True),
-        (3, 50, claims_lines.NOT, False),
-        (5, 5, claims_lines.HOLDS, True),  # [57 %, 100 %]
-        (4, 5, claims_lines.NOT, True),
-        (0, 5, claims_lines.NOT, True),
+        (50, 50, "holds", False),
+        (48, 50, "holds", False),  # 96 %
+        (47, 50, "holds for most draws", False),  # 94 %
+        (33, 50, "holds for most draws", True),  # [52 %, 78 %], with all lines [44 %, 83 %]
+        (31, 50, "undecided", True),  # [48 %, 74 %]
+        (25, 50, "undecided", True),
+        (14, 50, "fails on most draws", True),  # [17 %, 42 %], with all lines [13 %, 50.4 %]
+        (3, 50, "fails on most draws", False),
+        (2, 50, "fails", False),
+        (2, 2, "undecided", True),
+        (5, 5, "holds", True),  # [57 %, 100 %]
+        (4, 5, "undecided", True),
+        (0, 5, "fails", True),  # [0 %, 43 %]
     ],
 )
-def test_verdicts(held, of, verdict, undecided):
+def test_verdicts(held, of, verdict, open_after_correction):
     line = _line(held, of)
     assert (line.count, line.share) == (held, held / of)
-    assert (line.verdict, line.open) == (verdict, undecided)
+    assert (line.verdict, line.open) == (verdict, open_after_correction)
     row = line.row()
     assert row["median"] == ("0.5" if held > of / 2 else "3" if held < of / 2 else "1.75")
     assert row["holds_on"] == held and float(row["share_low"]) <= held / of

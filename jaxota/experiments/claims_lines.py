@@ -5,17 +5,19 @@ from typing import Any
 
 import numpy as np
 
+from jaxota import stats
 from jaxota.experiments.claims import LINES, PRECODERS, Part
 from jaxota.experiments.draws import Between, median_interval, wilson
 
 LEVEL = 0.95
 SIMULTANEOUS = 1 - (1 - LEVEL) / LINES  # Bonferroni: all lines at once are right with LEVEL
-HOLDS, MOST, NOT = "holds", "holds for most draws", "does not hold under these settings"
-NEARLY_ALL = 0.95
 RULE = (
-    f'"{HOLDS}": on at least {100 * NEARLY_ALL:.3g} % of the draws, and the {100 * LEVEL:.3g} % '
-    f'interval of the share lies above one half; "{MOST}": that interval does; "{NOT}": '
-    "all else, also where the draws are too few to tell."
+    f"Undecided: the {100 * LEVEL:.3g} % interval of the share of draws contains one half. Holds: "
+    f"on at least {100 * LEVEL:.3g} % of the draws. Fails: on at most {100 - 100 * LEVEL:.3g} %."
+)
+CORRECTED = (
+    f"† The verdict does not survive correction for testing all {LINES} claims at once "
+    "(Bonferroni)."
 )
 
 
@@ -54,10 +56,8 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """By `RULE`."""
-        if self.share_interval(LEVEL).low <= 0.5:
-            return NOT
-        return HOLDS if self.share >= NEARLY_ALL else MOST
+        """One of `stats.VERDICTS`, from the interval of the share."""
+        return stats.verdict(self.count, len(self.effects), LEVEL)
 
     @property
     def open(self) -> bool:

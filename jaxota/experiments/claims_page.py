@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jaxota.experiments.claims import LINES, NEAR_GAP, NEAR_PART, NEAR_POINTS
-from jaxota.experiments.claims_lines import LEVEL, RULE, SIMULTANEOUS
+from jaxota.experiments.claims_lines import CORRECTED, LEVEL, RULE, SIMULTANEOUS
 
 WHOLE, SHORT = "claims", "claims in short"  # what marks their places
 HEADINGS = ("claim", "precoder", "holds on", "share of draws", "median effect", "power", "verdict")
@@ -26,8 +26,7 @@ DOUBTS = (
     "of the median one between order statistics, whatever the law. "
     f"The seven claims are {LINES} such lines, looked at together, so that one or two of their "
     f"intervals may well miss: ( ) are at {100 * SIMULTANEOUS:.4g} % each, with which the shares "
-    f"of all lines, and likewise the medians, hold together at {100 * LEVEL:.3g} % (Bonferroni), "
-    "and † marks a verdict of which that interval of the share includes one half."
+    f"of all lines, and likewise the medians, hold together at {100 * LEVEL:.3g} %."
 )
 POWER = (
     "Power: max_i ‖x_i‖²/P of the larger block, mean over trials, largest of all rounds and of the "
@@ -44,7 +43,8 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def cells(row: Mapping[str, str]) -> tuple[str, ...]:
     """What the table shows of a row, in the order of `HEADINGS`."""
-    mark = " †" if row["open"] == "yes" else ""
+    decided = row["verdict"] != "undecided"
+    mark = "; undecided after correction †" if decided and row["open"] == "yes" else ""
     numbers = {k: float(row[k]) for k in row if k.startswith(("share", "median", "power"))}
     shares, medians = (
         f"{show(numbers[name])} [{show(numbers[f'{name}_low'])}, {show(numbers[f'{name}_high'])}] "
@@ -67,7 +67,7 @@ def cells(row: Mapping[str, str]) -> tuple[str, ...]:
 def notes(rows: Iterable[Mapping[str, str]]) -> list[str]:
     """What a reader of the table must know besides."""
     rows = list(rows)
-    lines = [f"{_sizes(rows)}. {MEANINGS}", RULE, DOUBTS]
+    lines = [f"{_sizes(rows)}. {MEANINGS}", RULE, DOUBTS, CORRECTED]
     few = {
         (row["draws"], f"{100 * float(row['median_level']):.4g} %")
         for row in rows
@@ -102,7 +102,7 @@ def short(rows: Iterable[Mapping[str, str]]) -> str:
         told = [cells(row) for row in pair]
         table.append([told[0][0], *(f"{each[2]}: {each[-1]}" for each in told)])
     drawn = "\n".join(f"| {' | '.join(each)} |" for each in table)
-    return f"{drawn}\n\n{_sizes(rows)}. {RULE} † marks what is open once all lines are looked at.\n"
+    return f"{drawn}\n\n{_sizes(rows)}.\n\n{RULE}\n\n{CORRECTED}\n"
 
 
 def put(text: str, marks: str, page: str) -> str:
