@@ -1,163 +1,164 @@
-"""What the paper claims of its figures, as data, and the runs that answer for it.
-
-A claim is told part by part. The effect of a part is one number for each data draw, from means over
-trials at the last round; the settings are those of the figures.
-"""
+"""The runs that answer for the paper's claims: its figures, on many data draws."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
+import jax
 import numpy as np
 
-# What "within a minor gap" and "close to" are taken to mean: at most so many times the gap, at most
-# such a part of noisy FedAvg's distance, at most so many points of accuracy below.
-NEAR_GAP, NEAR_PART, NEAR_POINTS = 2.0, 0.1, 2.0
-PRECODERS = "offline", "online"
-SCAFFOLD, FEDAVG = "SCAFFOLD (noise-free)", "FedAvg (noise-free)"
+from jaxota._core import inputs as _validate
+from jaxota.algorithms import Algorithm
+from jaxota.errors import InputError
+from jaxota.experiments import draws
+from jaxota.experiments.claims import PARTS, Part
+from jaxota.figures import EXPERIMENTS
+from jaxota.stages.precode import Online
+from jaxota.study.grids import Axis, Grid
+from jaxota.study.job import StudyJob
+from jaxota.study.study import Study
+from jaxota.study.summaries import power_ratio
+from jaxota.tasks.images.known import at_hand
 
-Scores: TypeAlias = Callable[[str, str, str], np.ndarray]  # (figure, algorithm, score) → [draw]
-Effect: TypeAlias = Callable[[Scores], np.ndarray]
+# By whether it is on images: data draws, trials of each, and calibration trials.
+DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}
+CALIBRATION_TRIALS = {False: 20, True: 10}
+PRECODED = "COTAF", "BAAF", "COBAAF"
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """Something that a claim says.
+class Runs:
+    """Figures on one kind of data, as something to run.
 
     Attributes:
-        name: the number of its claim, and a letter where there are several parts.
-        effect: what it is judged by [draw], of final scores.
-        unit: of the effect: "ratio", "difference" of gaps, or "points" of accuracy, in %.
-        limit: it holds on draws with a ratio or a difference below this, or with points above it.
+        changed: fields of the task, by which other data are asked for.
     """
 
-    name: str
-    words: str
-    effect: Effect
-    unit: str = "ratio"
-    limit: float = 1.0
+    figures: tuple[str, ...]
+    draws: int
+    trials: int
+    changed: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def claim(self) -> int:
-        return int(self.name[0])
+    def on_images(self) -> bool:
+        return EXPERIMENTS[self.figures[0]].on_images
 
     @property
-    def read(self) -> list[tuple[str, str]]:
-        """The figures and algorithms whose scores it reads."""
-        asked: dict[tuple[str, str], None] = {}
+    def calibration_trials(self) -> int:
+        return CALIBRATION_TRIALS[self.on_images]
 
-        def scores(figure: str, algorithm: str, score: str) -> np.ndarray:
-            asked[figure, algorithm] = None
-            return np.ones(1)
+    @property
+    def name(self) -> str:
+        return "images" if self.on_images else "regression"
 
-        with np.errstate(all="ignore"):
-            self.effect(scores)
-        return list(asked)
+    @property
+    def data(self) -> str:
+        """What the data are called."""
+        if not self.on_images:
+            return "synthetic regression"
+        task: Any = EXPERIMENTS[self.figures[0]].task
+        return dataclasses.replace(task, **self.changed).title
 
-    def on(self, scores: Scores) -> np.ndarray:
-        """The effect [draw]; where it is not defined, as all that it compares diverged, it is as
-        far from the claim as can be.
+    def study(self, seed: int) -> Study:
+        """All algorithms of the figures, with both precoders, on all draws."""
+        figures = [EXPERIMENTS[name] for name in self.figures]
+        k_data, k_trials = jax.random.split(jax.random.key(_validate.seed(seed)))
+        first = figures[0]
+        (channel,) = first.channels.values()
+        algorithms: dict[str, Algorithm] = {}
+        for figure in figures:
+            algorithms |= {k: a for k, a in figure.algorithms.items() if k not in algorithms}
+        algorithms |= {
+            f"{k}, online": algorithms[k].replace(precode=Online())
+            for k in PRECODED
+            if k in algorithms
+        }
+        return Study(
+            algorithms,
+            channel.replace(noise=draws.Renewed()),
+            dataclasses.replace(first.task(k_data), **self.changed),
+            first.rounds,
+            _validate.whole("trials", self.trials, 1),
+            over=Grid((self._axis(), draws.axis(k_data, self.draws))),
+            key=k_trials,
+            every=first.rounds,
+            calibration_trials=self.calibration_trials,
+            keep="mean",
+            reference="COTAF",
+            metric=first.metric,
+            name=f"claims-{self.name}",
+        )
+
+    def _axis(self) -> Axis:
+        """The figures, by what sets them apart."""
+        chosen = [EXPERIMENTS[name] for name in self.figures]
+        if self.on_images:
+            tasks: list[Any] = [figure.task for figure in chosen]
+            return Axis("figure", {"partition": tuple(t.partition for t in tasks)}, self.figures)
+        users = [figure.task(jax.random.key(0)).users for figure in chosen]
+        steps = [figure.algorithms["COTAF"].local.steps for figure in chosen]
+        return Axis("figure", {"users": tuple(users), "steps": tuple(steps)}, self.figures)
+
+    def job(self, seed: int, memory: int | None = None) -> StudyJob:
+        """What the driver runs."""
+        return StudyJob(self.study(seed), memory)
+
+    def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Any:
+        """What is left of a run: last scores and `power_ratio` [algorithm, figure, draw].
+
+        Where a trial diverged a gap or a loss is infinite, and an accuracy NaN.
         """
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = self.effect(scores)
-        return np.where(np.isnan(found), -np.inf if self.unit == "points" else np.inf, found)
+        import xarray  # slow to import
 
-    def holds(self, effect: np.ndarray) -> np.ndarray:
-        """On which draws it does [draw]."""
-        return effect > self.limit if self.unit == "points" else effect < self.limit
-
-
-def _ratio(figure: str, one: str, other: str) -> Effect:
-    return lambda scores: scores(figure, one, "gap") / scores(figure, other, "gap")
-
-
-def _difference(figure: str, one: str, other: str) -> Effect:
-    return lambda scores: scores(figure, one, "gap") - scores(figure, other, "gap")
+        found = {"power_ratio": power_ratio(dataset).max("round")}
+        for score in job.settings.scores:
+            last = dataset[f"{score}_mean"].isel(evaluation=-1, drop=True)
+            whole = (dataset.used == dataset.trials) & np.isfinite(last)
+            found[score] = last.where(whole, np.nan if score == "accuracy" else np.inf)
+        plain = xarray.Dataset(found)
+        extra = [name for name in plain.coords if name not in ("algorithm", "figure", "draw")]
+        return plain.drop_vars(extra).load()
 
 
-def _points(figure: str, one: str, other: str) -> Effect:
-    return lambda scores: (
-        100 * (scores(figure, one, "accuracy") - scores(figure, other, "accuracy"))
-    )
+def chosen(only: str | None) -> list[Part]:
+    """The parts of the claims that were asked for, `1,2,3`; by default of all."""
+    every = [str(claim) for claim in dict.fromkeys(part.claim for part in PARTS)]
+    asked = every if only is None else [word.strip() for word in only.split(",")]
+    for word in asked:
+        if word not in every:
+            raise InputError(f"--only must be of {', '.join(every)}, with commas, got {word!r}")
+    return [part for part in PARTS if str(part.claim) in asked]
 
 
-def _over(one: Effect, other: Effect) -> Effect:
-    return lambda scores: one(scores) / other(scores)
+def runs(
+    parts: list[Part],
+    draw_count: int | None = None,
+    trials: int | None = None,
+    dataset: str | None = None,
+    data_dir: str | None = None,
+) -> tuple[list[Runs], str]:
+    """What parts of claims are judged by, and what is to be said of the data."""
+    read = {figure for part in parts for figure, _ in part.read}
+    said, found = "", []
+    for images in (False, True):
+        figures = tuple(k for k, e in EXPERIMENTS.items() if k in read and e.on_images == images)
+        if images and not figures:
+            for option, value in {"dataset": dataset, "data-dir": data_dir}.items():
+                if value is not None:
+                    raise InputError(f"--{option} is for claims on images, of which there are none")
+        if not figures:
+            continue
+        count = _validate.whole("draws", DRAWS[images] if draw_count is None else draw_count, 1)
+        each = _validate.whole("trials", TRIALS[images] if trials is None else trials, 1)
+        changed: dict[str, Any] = {}
+        if images:
+            changed, said = _images(dataset, data_dir)
+        found.append(Runs(figures, count, each, changed))
+    return found, said
 
 
-def _minus(one: Effect, other: Effect) -> Effect:
-    return lambda scores: one(scores) - other(scores)
-
-
-_NEAR = "fig1", "COBAAF", SCAFFOLD
-_NEAR_200 = "fig2", "COBAAF", SCAFFOLD
-_LEAD = _points("fig5", "COBAAF", "COTAF")
-
-PARTS = (
-    Part("1a", "BAAF below COTAF", _ratio("fig1", "BAAF", "COTAF")),
-    Part("1b", "COTAF below noisy FedAvg", _ratio("fig1", "COTAF", "noisy FedAvg")),
-    Part("2", "COBAAF below BAAF", _ratio("fig1", "COBAAF", "BAAF")),
-    Part("3a", "COBAAF near SCAFFOLD, to its gap", _ratio(*_NEAR), limit=NEAR_GAP),
-    Part(
-        "3b",
-        "COBAAF near SCAFFOLD, to noisy FedAvg's distance",
-        _over(_difference(*_NEAR), _difference("fig1", "noisy FedAvg", SCAFFOLD)),
-        limit=NEAR_PART,
-    ),
-    Part("4a", "N = 200: nearer, as a ratio of gaps", _over(_ratio(*_NEAR_200), _ratio(*_NEAR))),
-    Part(
-        "4b",
-        "N = 200: nearer, as a difference of gaps",
-        _minus(_difference(*_NEAR_200), _difference(*_NEAR)),
-        "difference",
-        0.0,
-    ),
-    Part(
-        "5a",
-        "K = 20 helps COBAAF",
-        lambda scores: scores("fig3", "COBAAF", "gap") / scores("fig1", "COBAAF", "gap"),
-    ),
-    Part(
-        "5b",
-        "K = 20 widens its lead over COTAF",
-        _over(_ratio("fig3", "COBAAF", "COTAF"), _ratio("fig1", "COBAAF", "COTAF")),
-    ),
-    Part("6a", "balanced: BAAF above COTAF", _points("fig4", "BAAF", "COTAF"), "points", 0.0),
-    Part(
-        "6b",
-        "balanced: COTAF above noisy FedAvg",
-        _points("fig4", "COTAF", "noisy FedAvg"),
-        "points",
-        0.0,
-    ),
-    Part(
-        "6c",
-        "balanced: BAAF close to FedAvg",
-        _points("fig4", "BAAF", FEDAVG),
-        "points",
-        -NEAR_POINTS,
-    ),
-    Part("7a", "imbalanced: COBAAF above COTAF", _LEAD, "points", 0.0),
-    Part(
-        "7b",
-        "by more than BAAF in the balanced case",
-        _minus(_LEAD, _points("fig4", "BAAF", "COTAF")),
-        "points",
-        0.0,
-    ),
-    Part(
-        "7c",
-        "by more than COBAAF in the balanced case",
-        _minus(_LEAD, _points("fig4", "COBAAF", "COTAF")),
-        "points",
-        0.0,
-    ),
-    Part(
-        "7d",
-        "imbalanced: COBAAF close to SCAFFOLD",
-        _points("fig5", "COBAAF", SCAFFOLD),
-        "points",
-        -NEAR_POINTS,
-    ),
-)
-LINES = len(PARTS) * len(PRECODERS)  # that are judged at once, whichever of them are asked for
+def _images(dataset: str | None, data_dir: str | None) -> tuple[dict[str, Any], str]:
+    """The images that were asked for; by default MNIST, or the digits where it is not to be had."""
+    if dataset is not None or data_dir is not None:
+        return {"dataset": "mnist" if dataset is None else dataset, "data_dir": data_dir}, ""
+    name, said = at_hand()
+    return {"dataset": name}, said
