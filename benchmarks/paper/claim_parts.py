@@ -1,163 +1,156 @@
-"""What the paper claims of its figures, as data, and the runs that answer for it.
+"""The claims that the paper makes about its figures, as data.
 
-A claim is told part by part. The effect of a part is one number for each data draw, from means over
-trials at the last round; the settings are those of the figures.
+A claim has one or several parts. The effect of a part is one number per data draw, computed from
+final scores (means over trials at the last round) at the settings of the figures.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
-# What "within a minor gap" and "close to" are taken to mean: at most so many times the gap, at most
-# such a part of noisy FedAvg's distance, at most so many points of accuracy below.
-NEAR_GAP, NEAR_PART, NEAR_POINTS = 2.0, 0.1, 2.0
+# Our readings of "within a minor gap" and "close to": the largest ratio of gaps, the largest share
+# of noisy FedAvg's distance, and the largest loss of accuracy in percentage points.
+NEAR_RATIO, NEAR_SHARE, NEAR_POINTS = 2.0, 0.1, 2.0
 PRECODERS = "offline", "online"
 SCAFFOLD, FEDAVG = "SCAFFOLD (noise-free)", "FedAvg (noise-free)"
-
-Scores: TypeAlias = Callable[[str, str, str], np.ndarray]  # (figure, algorithm, score) → [draw]
-Effect: TypeAlias = Callable[[Scores], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something that a claim says.
+    """One part of a claim.
 
     Attributes:
-        name: the number of its claim, and a letter where there are several parts.
-        effect: what it is judged by [draw], of final scores.
-        unit: of the effect: "ratio", "difference" of gaps, or "points" of accuracy, in %.
-        limit: it holds on draws with a ratio or a difference below this, or with points above it.
+        name: the number of the claim, and a letter where the claim has several parts.
+        words: the part in words.
+        effect: computes the effect [draw] from `scores(figure, algorithm, score)` [draw].
+        unit: "ratio" or "difference" of gaps, or "points" of accuracy, in %.
+        limit: the part holds on draws with points above it, or a ratio or difference below it.
     """
 
     name: str
     words: str
-    effect: Effect
+    effect: Callable
     unit: str = "ratio"
     limit: float = 1.0
 
     @property
-    def claim(self) -> int:
-        return int(self.name[0])
+    def claim(self) -> str:
+        return self.name[0]
 
     @property
-    def read(self) -> list[tuple[str, str]]:
-        """The figures and algorithms whose scores it reads."""
-        asked: dict[tuple[str, str], None] = {}
+    def sources(self) -> list[tuple[str, str]]:
+        """The (figure, algorithm) pairs whose scores the effect reads."""
+        read = {}
 
-        def scores(figure: str, algorithm: str, score: str) -> np.ndarray:
-            asked[figure, algorithm] = None
+        def scores(figure, algorithm, score):
+            read[figure, algorithm] = None
             return np.ones(1)
 
         with np.errstate(all="ignore"):
             self.effect(scores)
-        return list(asked)
+        return list(read)
 
-    def on(self, scores: Scores) -> np.ndarray:
-        """The effect [draw]; where it is not defined, as all that it compares diverged, it is as
-        far from the claim as can be.
-        """
+    @property
+    def figure(self) -> str:
+        """The figure that the part is about: the last one that it reads."""
+        return max(figure for figure, _ in self.sources)
+
+    def effects(self, scores) -> np.ndarray:
+        """Effect [draw]; where all that is compared diverged, as far from the claim as possible."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = self.effect(scores)
-        return np.where(np.isnan(found), -np.inf if self.unit == "points" else np.inf, found)
+            effect = self.effect(scores)
+        return np.where(np.isnan(effect), -np.inf if self.unit == "points" else np.inf, effect)
 
-    def holds(self, effect: np.ndarray) -> np.ndarray:
-        """On which draws it does [draw]."""
-        return effect > self.limit if self.unit == "points" else effect < self.limit
+    def holds(self, effects: np.ndarray) -> np.ndarray:
+        """Whether the part holds [draw]."""
+        return effects > self.limit if self.unit == "points" else effects < self.limit
 
 
-def _ratio(figure: str, one: str, other: str) -> Effect:
+def _ratio(figure, one, other):
     return lambda scores: scores(figure, one, "gap") / scores(figure, other, "gap")
 
 
-def _difference(figure: str, one: str, other: str) -> Effect:
+def _difference(figure, one, other):
     return lambda scores: scores(figure, one, "gap") - scores(figure, other, "gap")
 
 
-def _points(figure: str, one: str, other: str) -> Effect:
-    return lambda scores: (
-        100 * (scores(figure, one, "accuracy") - scores(figure, other, "accuracy"))
-    )
+def _points(figure, one, other):
+    def effect(scores):
+        return 100 * (scores(figure, one, "accuracy") - scores(figure, other, "accuracy"))
+
+    return effect
 
 
-def _over(one: Effect, other: Effect) -> Effect:
+def _over(one, other):
     return lambda scores: one(scores) / other(scores)
 
 
-def _minus(one: Effect, other: Effect) -> Effect:
+def _minus(one, other):
     return lambda scores: one(scores) - other(scores)
 
 
 _NEAR = "fig1", "COBAAF", SCAFFOLD
 _NEAR_200 = "fig2", "COBAAF", SCAFFOLD
 _LEAD = _points("fig5", "COBAAF", "COTAF")
+_PART_OF_DISTANCE = _over(_difference(*_NEAR), _difference("fig1", "noisy FedAvg", SCAFFOLD))
 
-PARTS = (
-    Part("1a", "BAAF below COTAF", _ratio("fig1", "BAAF", "COTAF")),
-    Part("1b", "COTAF below noisy FedAvg", _ratio("fig1", "COTAF", "noisy FedAvg")),
-    Part("2", "COBAAF below BAAF", _ratio("fig1", "COBAAF", "BAAF")),
-    Part("3a", "COBAAF near SCAFFOLD, to its gap", _ratio(*_NEAR), limit=NEAR_GAP),
-    Part(
-        "3b",
-        "COBAAF near SCAFFOLD, to noisy FedAvg's distance",
-        _over(_difference(*_NEAR), _difference("fig1", "noisy FedAvg", SCAFFOLD)),
-        limit=NEAR_PART,
-    ),
-    Part("4a", "N = 200: nearer, as a ratio of gaps", _over(_ratio(*_NEAR_200), _ratio(*_NEAR))),
-    Part(
-        "4b",
-        "N = 200: nearer, as a difference of gaps",
-        _minus(_difference(*_NEAR_200), _difference(*_NEAR)),
-        "difference",
-        0.0,
-    ),
-    Part(
-        "5a",
-        "K = 20 helps COBAAF",
+_RATIOS = (
+    ("1a", "BAAF below COTAF", _ratio("fig1", "BAAF", "COTAF"), 1.0),
+    ("1b", "COTAF below noisy FedAvg", _ratio("fig1", "COTAF", "noisy FedAvg"), 1.0),
+    ("2", "COBAAF below BAAF", _ratio("fig1", "COBAAF", "BAAF"), 1.0),
+    ("3a", "COBAAF near SCAFFOLD, to its gap", _ratio(*_NEAR), NEAR_RATIO),
+    ("3b", "COBAAF near SCAFFOLD, to noisy FedAvg's distance", _PART_OF_DISTANCE, NEAR_SHARE),
+    ("4a", "N = 200: nearer, as a ratio of gaps", _over(_ratio(*_NEAR_200), _ratio(*_NEAR)), 1.0),
+    (
+        *("5a", "K = 20 helps COBAAF"),
         lambda scores: scores("fig3", "COBAAF", "gap") / scores("fig1", "COBAAF", "gap"),
+        1.0,
     ),
-    Part(
-        "5b",
-        "K = 20 widens its lead over COTAF",
+    (
+        *("5b", "K = 20 widens its lead over COTAF"),
         _over(_ratio("fig3", "COBAAF", "COTAF"), _ratio("fig1", "COBAAF", "COTAF")),
+        1.0,
     ),
-    Part("6a", "balanced: BAAF above COTAF", _points("fig4", "BAAF", "COTAF"), "points", 0.0),
-    Part(
-        "6b",
-        "balanced: COTAF above noisy FedAvg",
-        _points("fig4", "COTAF", "noisy FedAvg"),
-        "points",
+)
+_DIFFERENCES = (
+    (
+        *("4b", "N = 200: nearer, as a difference of gaps"),
+        _minus(_difference(*_NEAR_200), _difference(*_NEAR)),
         0.0,
     ),
-    Part(
-        "6c",
-        "balanced: BAAF close to FedAvg",
-        _points("fig4", "BAAF", FEDAVG),
-        "points",
-        -NEAR_POINTS,
-    ),
-    Part("7a", "imbalanced: COBAAF above COTAF", _LEAD, "points", 0.0),
-    Part(
-        "7b",
-        "by more than BAAF in the balanced case",
+)
+_ACCURACIES = (
+    ("6a", "balanced: BAAF above COTAF", _points("fig4", "BAAF", "COTAF"), 0.0),
+    ("6b", "balanced: COTAF above noisy FedAvg", _points("fig4", "COTAF", "noisy FedAvg"), 0.0),
+    ("6c", "balanced: BAAF close to FedAvg", _points("fig4", "BAAF", FEDAVG), -NEAR_POINTS),
+    ("7a", "imbalanced: COBAAF above COTAF", _LEAD, 0.0),
+    (
+        *("7b", "by more than BAAF in the balanced case"),
         _minus(_LEAD, _points("fig4", "BAAF", "COTAF")),
-        "points",
         0.0,
     ),
-    Part(
-        "7c",
-        "by more than COBAAF in the balanced case",
+    (
+        *("7c", "by more than COBAAF in the balanced case"),
         _minus(_LEAD, _points("fig4", "COBAAF", "COTAF")),
-        "points",
         0.0,
     ),
-    Part(
-        "7d",
-        "imbalanced: COBAAF close to SCAFFOLD",
+    (
+        *("7d", "imbalanced: COBAAF close to SCAFFOLD"),
         _points("fig5", "COBAAF", SCAFFOLD),
-        "points",
         -NEAR_POINTS,
     ),
 )
-LINES = len(PARTS) * len(PRECODERS)  # that are judged at once, whichever of them are asked for
+PARTS = sorted(
+    (
+        Part(name, words, effect, unit, limit)
+        for unit, rows in (
+            ("ratio", _RATIOS),
+            ("difference", _DIFFERENCES),
+            ("points", _ACCURACIES),
+        )
+        for name, words, effect, limit in rows
+    ),
+    key=lambda part: part.name,
+)
+LINES = len(PARTS) * len(PRECODERS)  # tested at once, however few of them a run asks for

@@ -1,164 +1,187 @@
-"""The runs that answer for the paper's claims: its figures, on many data draws."""
+"""On how many data draws does each claim of the paper hold?
 
-import dataclasses
-from typing import Any
+    jaxota run benchmarks/paper/claims.py [--set only=1,2,3] [--set draws=10] [--trials 4]
 
-import jax
+Runs the figures of the paper, with offline and online precoders, on many independent data draws.
+Without --trials and draws: 50 draws × 20 trials of the regression, 5 × 5 of the images.
+"""
+
+import claims_page
+import claims_plot
 import numpy as np
+import pandas
+import xarray
+from claim_parts import LINES, PARTS, PRECODERS
+from data_draws import NoisePerDraw, data_draws, finite_mean
 
-from jaxota._core import inputs as _validate
-from jaxota.algorithms import Algorithm
-from jaxota.errors import InputError
-from jaxota.experiments import draws
-from jaxota.experiments.claims import PARTS, Part
-from jaxota.figures import EXPERIMENTS
-from jaxota.stages.precode import Online
-from jaxota.study.grids import Axis, Grid
-from jaxota.study.job import StudyJob
-from jaxota.study.study import Study
-from jaxota.study.summaries import power_ratio
-from jaxota.tasks.images.known import at_hand
+import jaxota as jo
 
-# By whether it is on images: data draws, trials of each, and calibration trials.
-DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}
-CALIBRATION_TRIALS = {False: 20, True: 10}
+LEVEL = 0.95
+SIMULTANEOUS = 1 - (1 - LEVEL) / LINES  # Bonferroni: all intervals together hold with LEVEL
+FIGURES = {"regression": ("fig1", "fig2", "fig3"), "images": ("fig4", "fig5")}
+DRAWS, TRIALS = {"regression": 50, "images": 5}, {"regression": 20, "images": 5}
+CALIBRATION_TRIALS = {"regression": 20, "images": 10}
 PRECODED = "COTAF", "BAAF", "COBAAF"
 
 
-@dataclasses.dataclass(frozen=True)
-class Runs:
-    """Figures on one kind of data, as something to run.
-
-    Attributes:
-        changed: fields of the task, by which other data are asked for.
-    """
-
-    figures: tuple[str, ...]
-    draws: int
-    trials: int
-    changed: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def on_images(self) -> bool:
-        return EXPERIMENTS[self.figures[0]].on_images
-
-    @property
-    def calibration_trials(self) -> int:
-        return CALIBRATION_TRIALS[self.on_images]
-
-    @property
-    def name(self) -> str:
-        return "images" if self.on_images else "regression"
-
-    @property
-    def data(self) -> str:
-        """What the data are called."""
-        if not self.on_images:
-            return "synthetic regression"
-        task: Any = EXPERIMENTS[self.figures[0]].task
-        return dataclasses.replace(task, **self.changed).title
-
-    def study(self, seed: int) -> Study:
-        """All algorithms of the figures, with both precoders, on all draws."""
-        figures = [EXPERIMENTS[name] for name in self.figures]
-        k_data, k_trials = jax.random.split(jax.random.key(_validate.seed(seed)))
-        first = figures[0]
-        (channel,) = first.channels.values()
-        algorithms: dict[str, Algorithm] = {}
-        for figure in figures:
-            algorithms |= {k: a for k, a in figure.algorithms.items() if k not in algorithms}
-        algorithms |= {
-            f"{k}, online": algorithms[k].replace(precode=Online())
-            for k in PRECODED
-            if k in algorithms
-        }
-        return Study(
-            algorithms,
-            channel.replace(noise=draws.Renewed()),
-            dataclasses.replace(first.task(k_data), **self.changed),
-            first.rounds,
-            _validate.whole("trials", self.trials, 1),
-            over=Grid((self._axis(), draws.axis(k_data, self.draws))),
-            key=k_trials,
-            every=first.rounds,
-            calibration_trials=self.calibration_trials,
-            keep="mean",
-            reference="COTAF",
-            metric=first.metric,
-            name=f"claims-{self.name}",
-        )
-
-    def _axis(self) -> Axis:
-        """The figures, by what sets them apart."""
-        chosen = [EXPERIMENTS[name] for name in self.figures]
-        if self.on_images:
-            tasks: list[Any] = [figure.task for figure in chosen]
-            return Axis("figure", {"partition": tuple(t.partition for t in tasks)}, self.figures)
-        users = [figure.task(jax.random.key(0)).users for figure in chosen]
-        steps = [figure.algorithms["COTAF"].local.steps for figure in chosen]
-        return Axis("figure", {"users": tuple(users), "steps": tuple(steps)}, self.figures)
-
-    def job(self, seed: int, memory: int | None = None) -> StudyJob:
-        """What the driver runs."""
-        return StudyJob(self.study(seed), memory)
-
-    def report(self, job: Any, dataset: Any, seed: int, seconds: tuple) -> Any:
-        """What is left of a run: last scores and `power_ratio` [algorithm, figure, draw].
-
-        Where a trial diverged a gap or a loss is infinite, and an accuracy NaN.
-        """
-        import xarray  # slow to import
-
-        found = {"power_ratio": power_ratio(dataset).max("round")}
-        for score in job.settings.scores:
-            last = dataset[f"{score}_mean"].isel(evaluation=-1, drop=True)
-            whole = (dataset.used == dataset.trials) & np.isfinite(last)
-            found[score] = last.where(whole, np.nan if score == "accuracy" else np.inf)
-        plain = xarray.Dataset(found)
-        extra = [name for name in plain.coords if name not in ("algorithm", "figure", "draw")]
-        return plain.drop_vars(extra).load()
-
-
-def chosen(only: str | None) -> list[Part]:
-    """The parts of the claims that were asked for, `1,2,3`; by default of all."""
-    every = [str(claim) for claim in dict.fromkeys(part.claim for part in PARTS)]
-    asked = every if only is None else [word.strip() for word in only.split(",")]
-    for word in asked:
-        if word not in every:
-            raise InputError(f"--only must be of {', '.join(every)}, with commas, got {word!r}")
-    return [part for part in PARTS if str(part.claim) in asked]
-
-
-def runs(
-    parts: list[Part],
-    draw_count: int | None = None,
-    trials: int | None = None,
-    dataset: str | None = None,
-    data_dir: str | None = None,
-) -> tuple[list[Runs], str]:
-    """What parts of claims are judged by, and what is to be said of the data."""
-    read = {figure for part in parts for figure, _ in part.read}
-    said, found = "", []
-    for images in (False, True):
-        figures = tuple(k for k, e in EXPERIMENTS.items() if k in read and e.on_images == images)
-        if images and not figures:
-            for option, value in {"dataset": dataset, "data-dir": data_dir}.items():
-                if value is not None:
-                    raise InputError(f"--{option} is for claims on images, of which there are none")
+@jo.experiment("on how many data draws each claim of the paper holds")
+def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir=None):
+    """Run the figures that the chosen claims are about, and judge every part of these claims."""
+    parts = chosen(only)
+    images, remark = chosen_images(parts, dataset, data_dir)
+    needed = {figure for part in parts for figure, _ in part.sources}
+    rows, effects, scores = [], {}, {}
+    for kind, names in FIGURES.items():
+        figures = [name for name in names if name in needed]
         if not figures:
             continue
-        count = _validate.whole("draws", DRAWS[images] if draw_count is None else draw_count, 1)
-        each = _validate.whole("trials", TRIALS[images] if trials is None else trials, 1)
-        changed: dict[str, Any] = {}
-        if images:
-            changed, said = _images(dataset, data_dir)
-        found.append(Runs(figures, count, each, changed))
-    return found, said
+        options = images if kind == "images" else {}
+        study = figures_study(kind, figures, seed, trials, draws, **options)
+        scores[kind] = last_scores(run(study))
+        data = study.task.title if kind == "images" else "synthetic regression"
+        common = {"data": data, "trials": study.trials, "seed": seed}
+        common["calibration_trials"] = study.calibration_trials
+        for part in (p for p in parts if p.figure in names):
+            for precoder in PRECODERS:
+                effect, power = effect_of(part, precoder, scores[kind])
+                effects[part.name, precoder] = effect
+                rows.append(line(part, precoder, effect, power, **common))
+    frame = pandas.DataFrame(rows)
+    numbers = ", ".join(dict.fromkeys(part.claim for part in parts))
+    return jo.Report(
+        name="claims",
+        caption=f"Claims {numbers} of the paper, at the settings of its figures, SNR 10 dB per "
+        f"vector, seed {seed}",
+        table=claims_page.table(frame),
+        remarks=[*claims_page.legend(frame), *([remark] if remark else [])],
+        dataset=to_dataset(effects, scores),
+        csv=frame,
+        figure=lambda: claims_plot.draw(frame, effects),
+        markdown=claims_page.markdown(frame),
+    )
 
 
-def _images(dataset: str | None, data_dir: str | None) -> tuple[dict[str, Any], str]:
-    """The images that were asked for; by default MNIST, or the digits where it is not to be had."""
-    if dataset is not None or data_dir is not None:
-        return {"dataset": "mnist" if dataset is None else dataset, "data_dir": data_dir}, ""
-    name, said = at_hand()
-    return {"dataset": name}, said
+def chosen(only):
+    """Parts of the claims that `only` names, such as "1,2"; by default all parts."""
+    known = list(dict.fromkeys(part.claim for part in PARTS))
+    wanted = [word.strip() for word in only.split(",")] if only else known
+    for word in wanted:
+        if word not in known:
+            raise jo.InputError(f"only must be of {', '.join(known)}, with commas, got {word!r}")
+    return [part for part in PARTS if part.claim in wanted]
+
+
+def chosen_images(parts, dataset, data_dir):
+    """Options of the tasks on images, and a remark if another dataset stands in for MNIST."""
+    if not any(part.unit == "points" for part in parts):
+        for name, value in {"dataset": dataset, "data_dir": data_dir}.items():
+            if value is not None:
+                raise jo.InputError(f"{name} is for claims on images, and none was chosen")
+        return {}, ""
+    if dataset is None and data_dir is None:
+        name, remark = jo.tasks.images_at_hand()
+        return {"dataset": name}, remark
+    return {"dataset": dataset or "mnist", "data_dir": data_dir}, ""
+
+
+def figures_study(kind, figures, seed, trials=None, draws=None, **options):
+    """Study of several figures, all algorithms with both precoders, on all data draws."""
+    trials = TRIALS[kind] if trials is None else trials
+    studies = [jo.figures.FIGURES[name].study(seed, trials=trials, **options) for name in figures]
+    first = studies[0]
+    # What differs between the figures becomes the axis "figure".
+    if kind == "images":
+        fields = {"partition": [study.task.partition for study in studies]}
+    else:
+        fields = {
+            "users": [study.task.users for study in studies],
+            "steps": [study.algorithms["COTAF"].local.steps for study in studies],
+        }
+    algorithms = {}
+    for study in studies:
+        algorithms |= {k: v for k, v in study.algorithms.items() if k not in algorithms}
+    precoded = [name for name in PRECODED if name in algorithms]
+    online = {f"{k}, online": algorithms[k].replace(precode=jo.Online()) for k in precoded}
+    return first.replace(
+        algorithms=algorithms | online,
+        channel=first.channel.replace(noise=NoisePerDraw()),
+        over=jo.axis("figure", fields, figures)
+        * data_draws(first.task.key, DRAWS[kind] if draws is None else draws),
+        every=first.rounds,
+        calibration_trials=CALIBRATION_TRIALS[kind],
+        keep="mean",
+        name=f"claims-{kind}",
+    )
+
+
+def last_scores(dataset):
+    """Final scores and the largest power ratio of any round [algorithm, figure, draw]."""
+    power = dataset.power_mean
+    if "control_power_mean" in dataset:
+        power = np.fmax(power, dataset.control_power_mean)
+    found = {"power_ratio": power.max("round")}
+    for score in dataset.attrs["scores"]:
+        mean = finite_mean(dataset, score, np.nan if score == "accuracy" else np.inf)
+        found[score] = mean.isel(evaluation=-1, drop=True)
+    scores = xarray.Dataset(found)
+    extra = set(scores.coords) - {"algorithm", "figure", "draw"}
+    return scores.drop_vars(extra).load()
+
+
+def effect_of(part, precoder, scores):
+    """Effect of a part [draw], and the largest power ratio of the algorithms compared."""
+
+    def at(figure, algorithm, name):
+        if precoder == "online" and algorithm in PRECODED:
+            algorithm = f"{algorithm}, online"
+        return scores[name].sel(figure=figure, algorithm=algorithm).values
+
+    powers = [float(np.median(at(*source, "power_ratio"))) for source in part.sources]
+    return part.effects(at), max(powers)
+
+
+def line(part, precoder, effects, power, data, trials, calibration_trials, seed):
+    """One row of the CSV: a part under one precoder, with its intervals and its verdict."""
+    count, draws = int(part.holds(effects).sum()), len(effects)
+    numbers = {"share": count / draws}
+    levels = {"": LEVEL, "_simultaneous": SIMULTANEOUS}
+    shares = {suffix: jo.stats.share(count, draws, level) for suffix, level in levels.items()}
+    for suffix, (low, high, _) in shares.items():
+        numbers |= {f"share_low{suffix}": low, f"share_high{suffix}": high}
+    numbers["median"] = float(np.median(effects))
+    for suffix, level in levels.items():
+        low, high, reached = jo.stats.median(effects, level)
+        numbers |= {f"median_low{suffix}": low, f"median_high{suffix}": high}
+        numbers[f"median_level{suffix}"] = reached
+    numbers["power_ratio"] = power
+    corrected = shares["_simultaneous"]
+    return {
+        "part": part.name,
+        "claim": part.words,
+        "precoder": precoder,
+        "data": data,
+        "draws": draws,
+        "trials": trials,
+        "calibration_trials": calibration_trials,
+        "unit": part.unit,
+        "limit": part.limit,
+        "holds_on": count,
+        **{name: float(f"{value:.6g}") for name, value in numbers.items()},
+        "verdict": jo.stats.verdict(count, draws, LEVEL),
+        "open": "yes" if corrected.low <= 0.5 <= corrected.high else "no",
+        "seed": seed,
+    }
+
+
+def to_dataset(effects, scores):
+    """Effects [part, precoder, draw], and the scores that they were computed from."""
+    parts = list(dict.fromkeys(name for name, _ in effects))
+    values = np.full((len(parts), len(PRECODERS), max(map(len, effects.values()))), np.nan)
+    for (name, precoder), effect in effects.items():
+        values[parts.index(name), PRECODERS.index(precoder), : len(effect)] = effect
+    coords = {"part": parts, "precoder": list(PRECODERS)}
+    dataset = xarray.Dataset({"effect": (("part", "precoder", "draw"), values)}, coords)
+    for kind, found in scores.items():
+        names = [*found.data_vars, *found.dims]
+        dataset = dataset.merge(found.rename({name: f"{kind}_{name}" for name in names}))
+    return dataset

@@ -1,39 +1,42 @@
-"""What the paper leaves open, as data: the choices of `jaxota run reproduction`, and its settings.
+"""The choices that the paper leaves open, and the settings at which they are tried.
 
-Choices of numbers are swept in full; choices of structure are variants of the algorithms: the eight
-of an orthogonal array, and each choice by itself, so that settings of few changes are among those
-that are run.
+Choices of numbers are swept in full. Choices of structure (another program for each value) become
+variants of the algorithms: the eight rows of an orthogonal array, and each choice alone, so that
+settings with few changes are among those that run.
+
+A fractional design has 2^m runs of m basic factors. A column of it is a set of factors, written as
+the bits of a number: a run is at the upper level where an odd number of these factors are (Box and
+Hunter, 1961). Different columns are orthogonal; the product of columns is their exclusive or.
 """
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
+from claim_parts import FEDAVG, PARTS, SCAFFOLD
 
-from jaxota.algorithms import Algorithm
-from jaxota.experiments import designs
-from jaxota.experiments.claims import FEDAVG, PARTS, SCAFFOLD, Part
-from jaxota.figures import EXPERIMENTS
-from jaxota.stages.estimate import MMSE, PooledMMSE, ReportedMMSE
-from jaxota.stages.precode import Offline, Online
+import jaxota as jo
 
 PRECODED = "COTAF", "BAAF", "COBAAF"
-BAYESIAN = "BAAF", "COBAAF"
 CONTROLLED = "COBAAF", SCAFFOLD
 ALL = "noisy FedAvg", *PRECODED, SCAFFOLD, FEDAVG
+LONGEST_WORD = 6  # longer words of a design are not looked for
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Something that the paper leaves open.
+    """A choice that the paper leaves open.
 
     Attributes:
-        levels: in words, what we choose first.
-        values: of each level.
-        columns: of the design.
-        field: of the study that takes the values, where they are numbers.
-        touches: the algorithms that are another program for each value.
+        name: the choice in words.
+        levels: its levels in words, ours first.
+        values: the value of each level.
+        columns: one column of the design, or two for three levels.
+        field: the field of the study that takes the values, for choices of numbers.
+        touches: the algorithms that change with it, for choices of structure.
+        part: the field of those algorithms, or of their local rule, that takes the values.
     """
 
     name: str
@@ -42,104 +45,173 @@ class Choice:
     columns: tuple[int, ...]
     field: str = ""
     touches: tuple[str, ...] = ()
+    part: str = ""
 
 
-_PRIOR = Choice(
-    "prior", ("plan", "reported", "pooled"), (MMSE(), ReportedMMSE(), PooledMMSE()), (1, 2),
-    touches=BAYESIAN,
-)  # fmt: skip
-_SNR = Choice("SNR", ("per vector", "per symbol"), ("vector", "symbol"), (8,), "snr_db")
+def levels(choices, factors) -> np.ndarray:
+    """Level of each choice in each of 2^factors runs [run, choice]; run 0 has all at level 0.
+
+    Two columns have four combinations; the last counts as level 0 again. A choice of three levels
+    has the first twice as often, and stays orthogonal to the others.
+    """
+    runs = np.arange(2**factors)
+    table = []
+    for choice in choices:
+        odd = [np.bitwise_count(runs & column) % 2 for column in choice.columns]
+        table.append(sum(2**place * bits for place, bits in enumerate(odd)) % 3)
+    return np.stack(table, 1).astype(int)
 
 
-def _option(column: int) -> Choice:
-    return Choice("control option", ("I", "II"), (1, 2), (column,), touches=CONTROLLED)
+def aliases(choices) -> dict[str, list[str]]:
+    """Pairs of other choices whose interaction is confounded with each main effect."""
+    pairs = list(itertools.combinations(choices, 2))
+    return {
+        choice.name: [
+            f"{one.name} × {other.name}"
+            for one, other in pairs
+            if choice not in (one, other) and _form_word((choice, one, other))
+        ]
+        for choice in choices
+    }
 
 
-def _warm(column: int) -> Choice:
-    return Choice("warm start", ("no", "yes"), (False, True), (column,), touches=CONTROLLED)
+def resolution(choices) -> int:
+    """Length of the design's shortest word: the fewest choices whose columns multiply to 1.
+
+    At III main effects are apart from each other, at IV also from interactions of two choices.
+    """
+    for length in range(1, LONGEST_WORD + 1):
+        if any(map(_form_word, itertools.combinations(choices, length))):
+            return length
+    return LONGEST_WORD + 1
+
+
+def _form_word(choices) -> bool:
+    """Whether columns of these choices, one of each, multiply to 1."""
+    products = {0}
+    for choice in choices:
+        first, *second = choice.columns
+        spanned = {first, *second, *(first ^ column for column in second)}
+        products = {product ^ column for product in products for column in spanned}
+    return 0 in products
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Figures of one kind of data, and the choices that are open there."""
+    """Figures on one kind of data, with the choices that are open there and the size of the runs.
+
+    Attributes:
+        factors: basic factors of the design.
+        shrink: the trials asked for are divided by it; a trial on images takes much longer.
+    """
 
     name: str
     figures: tuple[str, ...]
     choices: tuple[Choice, ...]
-    factors: int  # basic ones, of the design
+    factors: int
     draws: int
     calibration_trials: int
     every: int
     rounds: int
+    shrink: int = 1
 
     @property
-    def of_numbers(self) -> list[Choice]:
+    def number_choices(self) -> list[Choice]:
         return [choice for choice in self.choices if choice.field]
 
     @property
-    def of_structure(self) -> list[Choice]:
-        return [choice for choice in self.choices if choice.touches]
-
-    @property
-    def parts(self) -> list[Part]:
-        """What the paper claims of these figures."""
-        return [part for part in PARTS if figure_of(part) in self.figures]
+    def parts(self) -> list:
+        """The parts of claims about these figures."""
+        return [part for part in PARTS if part.figure in self.figures]
 
     @functools.cached_property
     def design(self) -> np.ndarray:
-        """The levels of all choices in the orthogonal design [run, choice]."""
-        return designs.levels(self.choices, self.factors)
+        """Levels of all choices in the orthogonal design [run, choice]."""
+        return levels(self.choices, self.factors)
 
     @functools.cached_property
     def points(self) -> np.ndarray:
-        """All settings that are run [point, choice]: the design, then what else there is."""
-        place = [number for number, choice in enumerate(self.choices) if choice.touches]
-        every = self.design.tolist()
-        for which in place:
-            for level in range(1, len(self.choices[which].levels)):
-                rows = np.unique(self.design, axis=0)
-                rows[:, place] = 0
-                rows[:, which] = level
-                every += [row for row in np.unique(rows, axis=0).tolist() if row not in every]
-        return np.array(every)
+        """All settings that are run [point, choice]: the design, then each structure alone."""
+        structure = [number for number, choice in enumerate(self.choices) if choice.touches]
+        points = self.design.tolist()
+        for number in structure:
+            for level in range(1, len(self.choices[number].levels)):
+                rows = self.design.copy()
+                rows[:, structure] = 0
+                rows[:, number] = level
+                points += [row for row in np.unique(rows, axis=0).tolist() if row not in points]
+        return np.array(points)
 
-    def label(self, name: str, point: np.ndarray) -> str:
-        """What an algorithm is called at a setting: its name, and what of it is changed."""
+    def changes(self, point, name=None) -> list[tuple[Choice, int]]:
+        """Choices that are not ours at a setting, with their levels; those of an algorithm."""
         pairs = zip(self.choices, point, strict=True)
-        words = [f"{c.name} {c.levels[at]}" for c, at in pairs if at and name in c.touches]
-        return ", ".join([name, *words])
+        return [(c, level) for c, level in pairs if level and (name is None or name in c.touches)]
 
-    def algorithms(self, figure: str) -> dict[str, Algorithm]:
-        """All that the claims read of a figure, at all settings, by their labels."""
-        known: dict[str, Algorithm] = {}
-        for other in (*self.figures, figure):  # the figure's own come last, and stand
-            known |= EXPERIMENTS[other].algorithms
-        read = {name for part in self.parts for where, name in part.read if where == figure}
+    def words(self, point) -> str:
+        """A setting in words: what differs from ours."""
+        return ", ".join(f"{c.name} {c.levels[n]}" for c, n in self.changes(point)) or "ours"
+
+    def label(self, name, point) -> str:
+        """Label of an algorithm at a setting: its name, and the changes that touch it."""
+        changed = [f"{c.name} {c.levels[n]}" for c, n in self.changes(point, name)]
+        return ", ".join([name, *changed])
+
+    def algorithms(self, figure) -> dict[str, jo.Algorithm]:
+        """All variants of the algorithms that the claims read of a figure, by their labels."""
+        known = {}
+        for other in (*self.figures, figure):  # the figure's own come last, and win
+            known |= jo.figures.FIGURES[other].algorithms
+        read = {name for part in self.parts for where, name in part.sources if where == figure}
         return {
-            self.label(name, point): self._changed(name, known[name], point)
+            self.label(name, point): self._changed(known[name], self.changes(point, name))
             for name in ALL
             if name in read
             for point in self.points
         }
 
-    def _changed(self, name: str, algorithm: Any, point: np.ndarray) -> Algorithm:
-        pairs = zip(self.choices, point, strict=True)
-        value = {c.name: c.values[at] for c, at in pairs if at and name in c.touches}
-        fields = {"batch": "batch", "control option": "control_option", "warm start": "warm_start"}
-        local = {fields[k]: v for k, v in value.items() if k in fields}
-        parts = {"prior": "estimate", "precoder": "precode"}
-        changed = {parts[k]: v for k, v in value.items() if k in parts}
-        return algorithm.replace(local=dataclasses.replace(algorithm.local, **local), **changed)
+    def _changed(self, algorithm, changes):
+        fields = {choice.part: choice.values[level] for choice, level in changes}
+        parts = {name: fields.pop(name) for name in ("estimate", "precode") if name in fields}
+        return algorithm.replace(local=dataclasses.replace(algorithm.local, **fields), **parts)
 
-    def setting(self, point: np.ndarray) -> int:
-        """Where a setting lies in the product of the choices of numbers."""
-        own = [at for c, at in zip(self.choices, point, strict=True) if c.field]
-        return int(np.ravel_multi_index(own, [len(c.levels) for c in self.of_numbers]))
+    def place(self, point) -> dict[str, int]:
+        """Indices of a setting along the swept axes, and of the evaluation where it is read."""
+        at = dict(zip(self.choices, map(int, point), strict=True))
+        rounds = next((c.values[n] for c, n in at.items() if c.name == "rounds"), self.rounds)
+        return {
+            **{choice.name: level for choice, level in at.items() if choice.field},
+            "evaluation": rounds // self.every - 1,
+        }
 
-    def evaluation(self, point: np.ndarray) -> int:
-        """Where along a curve a setting is read: at the last round, unless rounds are a choice."""
-        at = {c.name: c.values[level] for c, level in zip(self.choices, point, strict=True)}
-        return at.get("rounds", self.rounds) // self.every - 1
+
+_PRIORS = jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE()
+_PRIOR = Choice(
+    *("prior", ("plan", "reported", "pooled"), _PRIORS, (1, 2)),
+    touches=("BAAF", "COBAAF"),
+    part="estimate",
+)
+_SNR = Choice("SNR", ("per vector", "per symbol"), ("vector", "symbol"), (8,), "snr_db")
+_PRECODERS = jo.Offline(), jo.Online()
+
+
+def _number(name, field, values, column) -> Choice:
+    return Choice(name, tuple(f"{value:g}" for value in values), values, (column,), field)
+
+
+def _structure(name, labels, values, column, touches, part) -> Choice:
+    return Choice(name, labels, values, (column,), touches=touches, part=part)
+
+
+def _batch(first) -> Choice:
+    return _structure("batch", (str(first), "1"), (first, 1), 4, ALL, "batch")
+
+
+def _controls(option, warm) -> tuple[Choice, Choice]:
+    """Option and start of the controls, in these columns."""
+    return (
+        _structure("control option", ("I", "II"), (1, 2), option, CONTROLLED, "control_option"),
+        _structure("warm start", ("no", "yes"), (False, True), warm, CONTROLLED, "warm_start"),
+    )
 
 
 REGRESSION = Family(
@@ -147,14 +219,13 @@ REGRESSION = Family(
     ("fig1", "fig2", "fig3"),
     (
         _SNR,
-        Choice("data spread", ("0.1", "0.3"), (0.1, 0.3), (16,), "data_spread"),
-        Choice("model spread", ("1", "10"), (1.0, 10.0), (32,), "model_spread"),
+        _number("data spread", "data_spread", (0.1, 0.3), 16),
+        _number("model spread", "model_spread", (1.0, 10.0), 32),
         Choice("control power", ("P", "10 P"), (1.0, 10.0), (64,), "control_power"),
         _PRIOR,
-        Choice("batch", ("10", "1"), (10, 1), (4,), touches=ALL),
-        Choice("precoder", ("offline", "online"), (Offline(), Online()), (5,), touches=PRECODED),
-        _option(6),
-        _warm(7),
+        _batch(10),
+        _structure("precoder", ("offline", "online"), _PRECODERS, 5, PRECODED, "precode"),
+        *_controls(6, 7),
     ),
     factors=7,
     draws=9,
@@ -167,23 +238,18 @@ IMAGES = Family(
     ("fig4", "fig5"),
     (
         _SNR,
-        Choice("initial scale", ("0", "0.1"), (0.0, 0.1), (16,), "init_scale"),
-        Choice("step size", ("0.01", "0.1"), (0.01, 0.1), (32,), "step_size"),
+        _number("initial scale", "init_scale", (0.0, 0.1), 16),
+        _number("step size", "step_size", (0.01, 0.1), 32),
         Choice("rounds", ("100", "50"), (100, 50), (64,)),
         _PRIOR,
-        Choice("batch", ("20", "1"), (20, 1), (4,), touches=ALL),
-        _option(5),
-        _warm(6),
+        _batch(20),
+        *_controls(5, 6),
     ),
     factors=7,
     draws=3,
     calibration_trials=3,
     every=10,
     rounds=100,
+    shrink=4,
 )
 FAMILIES = {family.name: family for family in (REGRESSION, IMAGES)}
-
-
-def figure_of(part: Part) -> str:
-    """The figure that a part of a claim is of: of those that it reads, the last."""
-    return max(figure for figure, _ in part.read)

@@ -1,23 +1,21 @@
-"""What a design tells of claims: where each holds, what it turns on, and where a figure appears."""
+"""What a design shows about the claims: where they hold, and which choices they depend on."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from reproduction_design import Family
 from scipy import special
 
-from jaxota.experiments.claims import Part, Scores
-from jaxota.experiments.draws import Between, wilson
-from jaxota.experiments.reproduction import Choice, Family, figure_of
+import jaxota as jo
 
 LEVEL = 0.95
-# Parts that are readings of the same words of the paper: either will do for its figure to appear.
+# Parts that read the same words of the paper: a figure appears if either of them holds.
 READINGS = ("3a", "3b"), ("4a", "4b"), ("7b", "7c")
 
 
 class MainEffect(NamedTuple):
-    """By how much the share of draws on which a part holds changes from our choice to another."""
+    """Change of the share of draws on which a part holds, from our level to another."""
 
     choice: str
     level: str
@@ -26,30 +24,39 @@ class MainEffect(NamedTuple):
     high: float
 
     @property
-    def sure(self) -> bool:
-        """Whether the interval leaves out 0."""
+    def decided(self) -> bool:
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 class Place(NamedTuple):
-    """A setting for a figure: where it appears, or, if it does nowhere, the nearest to it."""
+    """The setting where all claims of a figure hold on most draws, or else the nearest to it.
 
-    figure: str
+    Attributes:
+        appears: whether all claims hold on most draws there.
+        point: its number among the family's settings.
+        held, claims: claims that hold on most draws there, and all claims.
+        share: the smallest share of draws of these claims.
+    """
+
     appears: bool
     point: int
-    held: int  # claims of the figure that hold there
-    of: int
-    margin: float  # the least share of draws of these claims
+    held: int
+    claims: int
+    share: float
 
 
-def main_effects(
-    choices: Sequence[Choice], levels: np.ndarray, held: np.ndarray
-) -> list[MainEffect]:
-    """Of each level but our own, from levels [run, choice] and where a part holds [run, draw].
+def main_effects(choices, levels, held) -> list[MainEffect]:
+    """Main effects of all levels but ours.
 
-    A contrast is taken on each draw; its interval is Student's over draws, with the spread of that
-    contrast or of the part's contrasts on average, whichever is larger: few draws may agree by
+    The contrast is taken on each draw. Its interval is Student's over draws, with the variance of
+    this contrast or the mean variance of all contrasts, whichever is larger: few draws may agree by
     chance.
+
+    Args:
+        choices: the choices of the design.
+        levels: [run, choice].
+        held: [run, draw] whether a part holds.
     """
     names, contrasts = [], []
     for number, choice in enumerate(choices):
@@ -57,107 +64,108 @@ def main_effects(
         for level in range(1, len(choice.levels)):
             names.append((choice.name, choice.levels[level]))
             contrasts.append(held[levels[:, number] == level].mean(0) - ours)
-    every = np.array(contrasts)  # [effect, draw]
-    count = every.shape[1]
-    half = np.full(len(every), np.nan)
-    if count > 1:
-        variance = every.var(1, ddof=1)
-        spread = np.sqrt(np.maximum(variance, variance.mean()) / count)
-        half = float(special.stdtrit(count - 1, 0.5 + LEVEL / 2)) * spread
-    means = every.mean(1)
-    found = zip(names, means, means - half, means + half, strict=True)
-    return [MainEffect(*name, *map(float, numbers)) for name, *numbers in found]
+    contrasts = np.array(contrasts)  # [effect, draw]
+    draws = contrasts.shape[1]
+    half = np.full(len(contrasts), np.nan)
+    if draws > 1:
+        variance = contrasts.var(1, ddof=1)
+        error = np.sqrt(np.maximum(variance, variance.mean()) / draws)
+        half = special.stdtrit(draws - 1, 0.5 + LEVEL / 2) * error
+    means = contrasts.mean(1)
+    rows = zip(names, means, means - half, means + half, strict=True)
+    return [MainEffect(*name, *map(float, numbers)) for name, *numbers in rows]
 
 
-def natural(points: np.ndarray, shares: np.ndarray) -> tuple[int, bool]:
-    """The most natural setting, from levels [point, choice] and shares of draws [claim, point].
+def nearest_to_ours(points, shares) -> Place:
+    """The setting with the fewest changes from ours at which all claims hold on most draws.
 
-    Of those where all claims hold, the one of fewest changes; among equals that of the largest
-    margin, the least of its claims' shares; then the first. Where they hold nowhere, of the
-    settings of most claims, and not found.
+    Among equals the one with the largest of the claims' smallest shares, then the first. If the
+    claims hold together nowhere, the choice is among the settings where most of them hold.
+
+    Args:
+        points: [point, choice] levels.
+        shares: [claim, point] shares of draws.
     """
-    changes, margin = (points > 0).sum(1), shares.min(0)
-    kept = (shares > 0.5).sum(0)
-    order = np.lexsort((-margin, changes, -kept))
-    return int(order[0]), bool(kept[order[0]] == len(shares))
+    held, smallest = (shares > 0.5).sum(0), shares.min(0)
+    order = np.lexsort((-smallest, (points > 0).sum(1), -held))
+    point = int(order[0])
+    count, claims = int(held[point]), len(shares)
+    return Place(count == claims, point, count, claims, float(smallest[point]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """A family's parts at all of its settings.
+    """Effects of a family's parts at all of its settings.
 
     Attributes:
-        effects: by the name of a part [point, draw].
+        effects: [point, draw] by the name of a part.
     """
 
     family: Family
     effects: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, family: Family, dataset: Any) -> "Judged":
-        """From the scores that the job found."""
-        scores = dataset.score.transpose("figure", "algorithm", "setting", "evaluation", "draw")
-        values = scores.values[..., : family.draws]
-        rows, figures = (
-            {str(k): n for n, k in enumerate(dataset[name].values)}
-            for name in ("algorithm", "figure")
-        )
+    def from_scores(cls, family, scores) -> "Judged":
+        """Compute the effects from scores [algorithm, choices…, evaluation, draw] by figure."""
 
-        def reader(point: np.ndarray) -> Scores:
-            at = family.setting(point), family.evaluation(point)
+        def reader(point):
+            place = family.place(point)
 
-            def read(figure: str, algorithm: str, score: str) -> np.ndarray:
-                return values[figures[figure], rows[family.label(algorithm, point)], *at]
+            def read(figure, algorithm, _):
+                label = family.label(algorithm, point)
+                return scores[figure].sel(algorithm=label).isel(place).values
 
             return read
 
-        every = [reader(point) for point in family.points]
-        parts = family.parts
-        return cls(family, {p.name: np.array([p.on(read) for read in every]) for p in parts})
+        readers = [reader(point) for point in family.points]
+        return cls(
+            family,
+            {part.name: np.array([part.effects(r) for r in readers]) for part in family.parts},
+        )
 
-    def held(self, part: Part) -> np.ndarray:
-        """Whether it holds [point, draw]."""
+    def held(self, part) -> np.ndarray:
+        """Whether a part holds [point, draw]."""
         return part.holds(self.effects[part.name])
 
-    def shares(self, part: Part) -> np.ndarray:
-        """Of draws on which it holds [point]."""
+    def shares(self, part) -> np.ndarray:
+        """Share of draws on which a part holds [point]."""
         return self.held(part).mean(1)
 
-    def share(self, part: Part) -> tuple[int, int, Between]:
-        """On how many settings of the design it holds, of how many, and Wilson's interval."""
-        where = self.shares(part)[: len(self.family.design)] > 0.5
-        return int(where.sum()), len(where), wilson(int(where.sum()), len(where), LEVEL)
+    def share_of_settings(self, part):
+        """Settings of the design where a part holds on most draws, all settings, and interval."""
+        most = self.shares(part)[: len(self.family.design)] > 0.5
+        count = int(most.sum())
+        return count, len(most), jo.stats.share(count, len(most), LEVEL)
 
-    def main_effects(self, part: Part) -> list[MainEffect]:
-        """Over the settings of the design."""
+    def main_effects(self, part) -> list[MainEffect]:
+        """Main effects over the settings of the design."""
         design = self.family.design
         return main_effects(self.family.choices, design, self.held(part)[: len(design)])
 
-    def place(self, figure: str) -> Place:
-        """Where a figure appears."""
-        claims = claims_of([part for part in self.family.parts if figure_of(part) == figure])
-        shares = np.array([np.max([self.shares(part) for part in some], 0) for some in claims])
-        point, appears = natural(self.family.points, shares)
-        there = shares[:, point]
-        return Place(figure, appears, point, int((there > 0.5).sum()), len(there), there.min())
+    def place_of_figure(self, figure) -> Place:
+        """The setting where a figure appears, or the nearest to it."""
+        claims = readings([part for part in self.family.parts if part.figure == figure])
+        shares = [np.max([self.shares(part) for part in group], 0) for group in claims]
+        return nearest_to_ours(self.family.points, np.array(shares))
 
-    def first(self, part: Part) -> Place:
-        """Where a part holds with the fewest changes, or, if nowhere, comes nearest."""
-        point, holds = natural(self.family.points, self.shares(part)[None])
-        if not holds:
-            middle = np.median(self.effects[part.name], 1)
-            point = int(np.argmax(middle) if part.unit == "points" else np.argmin(middle))
-        return Place(figure_of(part), holds, point, int(holds), 1, self.shares(part)[point])
+    def place_of_part(self, part) -> Place:
+        """The setting where a part holds on most draws, or else where its median is nearest."""
+        shares = self.shares(part)
+        place = nearest_to_ours(self.family.points, shares[None])
+        if place.appears:
+            return place
+        middle = np.median(self.effects[part.name], 1)
+        point = int(np.argmax(middle) if part.unit == "points" else np.argmin(middle))
+        return place._replace(point=point, share=float(shares[point]))
 
-    def words(self, point: int) -> str:
-        """A setting by what of it is not ours."""
-        pairs = zip(self.family.choices, self.family.points[point], strict=True)
-        return ", ".join(f"{c.name} {c.levels[at]}" for c, at in pairs if at) or "ours"
+    def words(self, place) -> str:
+        """The setting of a place in words."""
+        return self.family.words(self.family.points[place.point])
 
 
-def claims_of(parts: Sequence[Part]) -> list[list[Part]]:
-    """Parts, those that are readings of the same words together."""
-    groups: dict[Any, list[Part]] = {}
+def readings(parts) -> list[list]:
+    """Group parts that read the same words of the paper."""
+    groups = {}
     for part in parts:
         same = next((names for names in READINGS if part.name in names), part.name)
         groups.setdefault(same, []).append(part)

@@ -1,128 +1,106 @@
-"""The picture of `jaxota run reproduction`: what claims turn on, and figures at two settings."""
+"""The picture of `reproduction`: main effects on the claims, and figures at two settings."""
 
 import dataclasses
 import textwrap
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from jaxota import stats, style
-from jaxota.experiments.reproduction_effects import Judged, Place
-from jaxota.figures import EXPERIMENTS
+import jaxota as jo
 
-DRAWN = "fig1", "fig4", "fig5"  # of which the claims read all curves
-SHORT = {"SCAFFOLD (noise-free)": "SCAFFOLD", "FedAvg (noise-free)": "FedAvg"}
+DRAWN = "fig1", "fig4", "fig5"  # the claims read all curves of these
+TITLE = (
+    "Main effects on the claims: change of the share of data draws on which a part holds, with a "
+    "number where its 95 % interval excludes 0; at the left, the share of settings"
+)
 
 
-def draw(judged: dict[str, Judged], dataset: Any) -> Figure:
-    """Above main effects [part, choice] of each family, below curves: ours, and where a figure
-    appears or is nearest.
-    """
-    paper = style.on_paper()
-    with matplotlib.rc_context(style.rc_params()):
-        size = (style.width(1), 9.4) if paper else (style.width(2), 6.9)
+def draw(judged, scores):
+    """Draw main effects [part, level] of each family above, and curves of three figures below."""
+    paper = jo.style.on_paper()
+    with matplotlib.rc_context(jo.style.rc_params()):
+        size = (jo.style.width(1), 9.4) if paper else (jo.style.width(2), 6.9)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
-        ratios = (1, 1.1) if paper else (1, 1.15)
-        halves: Any = figure.subfigures(2, 1, height_ratios=ratios)
-        above, below = halves
+        above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1 if paper else 1.15))
         heights = [len(each.family.parts) for each in judged.values()]
-        panels = (
-            above.subplots(2, 1, squeeze=False, height_ratios=heights)
-            if paper
-            else above.subplots(1, 2, squeeze=False)
-        ).ravel()
+        shape = {"nrows": 2, "height_ratios": heights} if paper else {"ncols": 2}
+        panels = above.subplots(**shape)
         for axes, each in zip(panels, judged.values(), strict=True):
-            image = _effects(axes, each)
+            image = _draw_effects(axes, each)
         bar = above.colorbar(image, ax=list(panels), pad=0.01, aspect=30)
         bar.set_label("change of the share of draws (%)")
-        title = (
-            "What claims turn on: change of the share of data draws on which a part holds, with a "
-            "number where its 95 % interval leaves out 0; to the left, the share of settings"
-        )
-        above.suptitle(textwrap.fill(title, 64 if paper else 110), fontsize=7)
-        _figures(below, judged, dataset, paper)
+        above.suptitle(textwrap.fill(TITLE, 64 if paper else 110), fontsize=7)
+        _draw_figures(below, judged, scores, paper)
     return figure
 
 
-def _effects(axes: Any, judged: Judged) -> Any:
-    """Main effects in % [part, effect]."""
+def _draw_effects(axes, judged):
+    """Main effects in % [part, level]."""
     parts = judged.family.parts
-    found = [judged.main_effects(part) for part in parts]
-    values = np.array([[100 * effect.change for effect in row] for row in found])
+    effects = [judged.main_effects(part) for part in parts]
+    values = np.array([[100 * effect.change for effect in row] for row in effects])
     image = axes.imshow(values, cmap="PuOr", norm=Normalize(-100, 100), aspect="auto")
     for (y, x), value in np.ndenumerate(values):
-        if found[y][x].sure:
-            colour = "white" if abs(value) > 60 else "black"
-            axes.text(
-                x, y, f"{value:+.0f}".replace("-", "−"), ha="center", va="center", fontsize=5,
-                color=colour,
-            )  # fmt: skip
-    counts = [judged.share(part)[:2] for part in parts]
-    words = [f"({p.name}) {100 * n / of:.0f} %" for p, (n, of) in zip(parts, counts, strict=True)]
-    axes.set_yticks(range(len(parts)), words, fontsize=6)
-    names = [f"{effect.choice} {effect.level}" for effect in found[0]]
-    axes.set_xticks(
-        range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor", fontsize=6
-    )
+        if effects[y][x].decided:
+            look = {"fontsize": 5, "color": "white" if abs(value) > 60 else "black"}
+            text = f"{value:+.0f}".replace("-", "−")
+            axes.text(x, y, text, ha="center", va="center", **look)
+    labels = []
+    for part in parts:
+        count, settings, _ = judged.share_of_settings(part)
+        labels.append(f"({part.name}) {100 * count / settings:.0f} %")
+    axes.set_yticks(range(len(parts)), labels, fontsize=6)
+    names = [f"{effect.choice} {effect.level}" for effect in effects[0]]
+    turned = {"rotation": 50, "ha": "right", "rotation_mode": "anchor", "fontsize": 6}
+    axes.set_xticks(range(len(names)), names, **turned)
     axes.tick_params(length=0)
     axes.set_title(judged.family.name, fontsize=7)
     return image
 
 
-def _figures(below: Any, judged: dict[str, Judged], dataset: Any, paper: bool) -> None:
-    """A pair of panels for each figure, on one vertical scale."""
+def _draw_figures(below, judged, scores, paper):
+    """A pair of panels for each figure, on one vertical scale: ours, and where it appears."""
     grid = below.subplots(3, 2, sharey="row") if paper else below.subplots(2, 3, sharey="col").T
     for pair, name in zip(grid, DRAWN, strict=True):
-        (mine,) = [each for each in judged.values() if name in each.family.figures]
-        place = mine.place(name)
-        _curves(pair[0], mine, dataset, name, 0, f"{name}, ours")
-        _curves(pair[1], mine, dataset, name, place.point, _title(mine, place))
+        (own,) = [each for each in judged.values() if name in each.family.figures]
+        place = own.place_of_figure(name)
+        _draw_curves(pair[0], own.family, scores[name], name, 0, f"{name}, ours")
+        _draw_curves(pair[1], own.family, scores[name], name, place.point, _title(name, own, place))
         for axes in pair if paper else pair[1:]:
             axes.set_xlabel("round", fontsize=7)
-        label = style.LABELS[EXPERIMENTS[name].metric].split(" $")[0]
+        label = jo.style.LABELS[jo.figures.FIGURES[name].metric].split(" $")[0]
         for axes in pair[:1] if paper else pair:
             axes.set_ylabel(label, fontsize=7)
-    below.legend(
-        *style.legend_entries(grid.ravel()), loc="outside lower center", ncols=3 if paper else 6,
-        handlelength=2.6,
-    )  # fmt: skip
+    handles, labels = jo.style.legend_entries(grid.ravel())
+    across = 3 if paper else 6
+    below.legend(handles, labels, loc="outside lower center", ncols=across, handlelength=2.6)
 
 
-def _title(judged: Judged, place: Place) -> str:
-    """Where a figure appears, in lines that a panel has room for."""
-    head = f"{place.figure} appears at"
+def _title(name, judged, place):
+    head = f"{name} appears at"
     if not place.appears:
-        head = f"{place.figure} nowhere; {place.held} of {place.of} claims at"
-    words, lines = judged.words(place.point).split(", "), [head]
-    for word in words:
-        if len(lines) == 1 or len(lines[-1]) + len(word) > 26:
-            lines.append(word)
-        else:
-            lines[-1] += f", {word}"
-    return "\n".join(lines)
+        head = f"{name} nowhere; {place.held} of {place.claims} claims at"
+    return "\n".join([head, *textwrap.wrap(judged.words(place), 30)])
 
 
-def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, title: str) -> None:
-    """Of each algorithm of a figure the mean over draws, of gaps the geometric one, with its 95 %
-    band.
-    """
-    family = judged.family
-    point, metric = family.points[number], EXPERIMENTS[figure].metric
-    last, setting = 1 + family.evaluation(point), family.setting(point)
-    rounds = family.every * (1 + np.arange(last))
-    found = dataset.score.sel(figure=figure).isel(setting=setting, evaluation=slice(last))
-    names, log = list(EXPERIMENTS[figure].algorithms), metric in style.LOGARITHMIC
+def _draw_curves(axes, family, scores, figure, number, title):
+    """Mean over draws of each algorithm with its 95 % band; of gaps the geometric mean."""
+    point, known = family.points[number], jo.figures.FIGURES[figure]
+    at = family.place(point)
+    count = at.pop("evaluation") + 1
+    rounds = family.every * (1 + np.arange(count))
+    log = known.metric in jo.style.LOGARITHMIC
     bands = {}
-    for name in names:
-        values = found.sel(algorithm=family.label(name, point)).transpose("draw", "evaluation")
-        bands[name] = _band(values.values[: family.draws], log)
-    floor = style.log_floor(list(bands.values())) if log else 0.0
-    for name, look in style.looks(names).items():
+    for name in known.algorithms:
+        values = scores.sel(algorithm=family.label(name, point)).isel(at, evaluation=slice(count))
+        bands[name] = _band(values.transpose("draw", "evaluation").values, log)
+    floor = jo.style.log_floor(list(bands.values())) if log else 0.0
+    for name, look in jo.style.looks(known.algorithms).items():
         if bands[name].used:
-            style.curve(axes, look, SHORT.get(name, name), rounds, bands[name], floor)
+            label = name.removesuffix(" (noise-free)")
+            jo.style.curve(axes, look, label, rounds, bands[name], floor)
     if log:
         axes.set_yscale("log")
     elif axes.get_ylim()[1] > 1:
@@ -131,10 +109,10 @@ def _curves(axes: Any, judged: Judged, dataset: Any, figure: str, number: int, t
     axes.set_title(title, fontsize=6)
 
 
-def _band(values: np.ndarray, log: bool) -> stats.Interval:
-    """Over draws, of values [draw, evaluation]; on a log axis of their logarithms."""
+def _band(values, log):
+    """Interval over draws [evaluation] of values [draw, evaluation]; of logarithms if `log`."""
     if not log:
-        return stats.interval(values)
-    found = stats.interval(np.log10(np.maximum(values, 1e-30)))
-    ends = {name: 10.0 ** getattr(found, name) for name in ("mean", "low", "high")}
-    return dataclasses.replace(found, **ends)
+        return jo.stats.interval(values)
+    band = jo.stats.interval(np.log10(np.maximum(values, 1e-30)))
+    ends = {name: 10.0 ** getattr(band, name) for name in ("mean", "low", "high")}
+    return dataclasses.replace(band, **ends)
