@@ -1,151 +1,240 @@
-"""What `jaxota run bounds` shows: bounds against R beside the runs that they speak of."""
+"""Do the bounds of Theorems 1 to 3 hold for the runs that they are about?
+
+    jaxota run benchmarks/paper/bounds.py [--trials 20] [--seed 0]
+
+For each number of rounds R there is one run at the proofs' step size for that R; its bound is
+computed from constants measured on the run itself.
+"""
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any
 
+import bounds_plot
 import jax
 import numpy as np
+import pandas
+import xarray
+from well_conditioned import well_conditioned
 
-from jaxota import theory
-from jaxota._core import inputs as _validate
-from jaxota.algorithms import Algorithm, baaf, cobaaf
-from jaxota.stages.channel import Channel
-from jaxota.study.describe import describe, versions
-from jaxota.study.executor import Pieces
-from jaxota.study.layout import Space, Variable
-from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
+import jaxota as jo
+
+DRAWS = 5
+ERRORS = 4  # standard errors between a mean gap and its bound from which on the side is decided
+OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # times the proofs' step size, if that fails
+UNMET = {
+    "step_size": "step size",
+    "rounds": "R ≥ {least:.0f}",
+    "logarithm": "logarithm 0",
+    "measured_step_size": "constants of another step size",
+    "measured_rounds": "constants of far fewer rounds",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A theorem and the algorithm it is of, to be laid beside each other."""
+    """A theorem and an algorithm that it is about.
+
+    Attributes:
+        algorithm: its step size is replaced by the proofs'.
+        task: options of `well_conditioned`.
+        cause: why runs lie above the bound, if they do.
+    """
 
     label: str
-    theorem: Callable[..., theory.Bound]  # a function of theory
-    algorithm: Algorithm  # its step size is the proofs'
-    channel: Channel
+    theorem: Callable
+    algorithm: jo.Algorithm
+    channel: jo.Channel
     rounds: tuple[int, ...]
-    task: dict  # of `well_conditioned`
-    # Why a run lies above its bound, if one does.
-    cause: str = dataclasses.field(default="unknown", metadata={"told": False})
+    task: dict = dataclasses.field(default_factory=dict)
+    cause: str = "unknown"
+
+    @property
+    def theorem_name(self):
+        return self.theorem.__name__.replace("theorem_", "Theorem ")
 
 
-DRAWS = 5
-_LOCAL: dict[str, Any] = {"step_size": 1.0, "steps": 4, "batch": 5}
-_FULL: dict[str, Any] = {"step_size": 1.0, "steps": 4}
+_LOCAL = {"step_size": 1.0, "steps": 4, "batch": 5}
 CASES = (
-    Case("BAAF", theory.theorem_1, baaf(**_LOCAL), Channel(10.0), (12, 25, 50, 100, 200, 400), {}),
     Case(
-        "COBAAF", theory.theorem_2, cobaaf(**_LOCAL), Channel(10.0), (6, 12, 25, 50, 100, 200), {}
+        *("BAAF", jo.theory.theorem_1, jo.baaf(**_LOCAL), jo.Channel(10.0)),
+        rounds=(12, 25, 50, 100, 200, 400),
     ),
     Case(
-        "COBAAF, 4 of 8 users",
-        theory.theorem_3,
-        cobaaf(**_LOCAL),
-        Channel(10.0, participants=4),
-        (125, 250, 500, 1000),
-        {},
+        *("COBAAF", jo.theory.theorem_2, jo.cobaaf(**_LOCAL), jo.Channel(10.0)),
+        rounds=(6, 12, 25, 50, 100, 200),
+    ),
+    Case(
+        *("COBAAF, 4 of 8 users", jo.theory.theorem_3, jo.cobaaf(**_LOCAL)),
+        jo.Channel(10.0, participants=4),
+        rounds=(125, 250, 500, 1000),
     ),
     # Where Theorem 1 fails: no minibatch noise hides the bias of the MMSE estimate.
     Case(
-        "BAAF, full gradients",
-        theory.theorem_1,
-        baaf(**_FULL),
-        Channel(0.0),
-        (50, 200, 800),
-        {"users": 20, "spread": 1.0},
-        "the proof takes the MMSE estimate to be unbiased, with the error of Prop. 1; its prior, "
-        "calibrated on a fifth of the data and with users taken as independent, pulls it elsewhere",
+        *("BAAF, full gradients", jo.theory.theorem_1, jo.baaf(step_size=1.0, steps=4)),
+        jo.Channel(0.0),
+        rounds=(50, 200, 800),
+        task={"users": 20, "spread": 1.0},
+        cause="the proof takes the MMSE estimate to be unbiased, with the error of Prop. 1; its "
+        "prior, calibrated on a fifth of the data and with users taken as independent, is biased",
     ),
 )
-ERRORS = 4  # standard errors by which a gap must lie above its bound to count
-PARTS: dict[str, Any] = {"bound": theory.Bound, "constants": theory.Constants}
-FLAGS = "bound_kept", "bound_same_step", "bound_long_enough"
-OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # of the proofs', where these are not the answer
 
 
-def job(seed: int, trials: int) -> Pieces:
-    """Every case of `CASES` on `DRAWS` data draws: a chunk is a case on one of them."""
-    seed, trials = _validate.seed(seed), _validate.whole("trials", trials, 2)
-    sizes = {
-        "case": len(CASES),
-        "draw": DRAWS,
-        "R": max(len(case.rounds) for case in CASES),
-        "trial": trials,
-    }
-    each = "case", "draw", "R"
-    fields = [f"{k}_{f.name}" for k, part in PARTS.items() for f in dataclasses.fields(part)]
-    variables = {name: Variable(each) for name in (*fields, "excess", "power", "least")}
-    return Pieces(
-        "bounds",
-        Space(
-            sizes,
-            {"case": 1, "draw": 1},
-            {"gap": Variable((*each, "trial")), **variables},
-            {"case": ("case", [case.label for case in CASES])},
-        ),
-        {
-            "experiment": "bounds",
-            "seed": seed,
-            "trials": trials,
-            "cases": describe(CASES),
-            "draws": DRAWS,
-            "errors": ERRORS,
-            "other_steps": describe(OTHER_STEPS),
-            "calibration_trials": CALIBRATION_TRIALS,
-            **versions(),
-        },
-        functools.partial(_chunk, seed, trials),
-        steps=sum(_steps(case, trials) for case in CASES),
+@jo.experiment("whether the bounds of Theorems 1 to 3 hold for the runs that they are about")
+def bounds(run, seed=0, trials=20):
+    """Compare all cases with their theorems, on `DRAWS` data draws."""
+    if trials < 2:
+        raise jo.InputError(f"trials must be a whole number ≥ 2, got {trials}")
+    cases = {case.label: case for case in CASES}
+    results = {case.label: compared(case, seed, trials) for case in CASES}
+    worst = {label: worst_draw(data) for label, data in results.items()}
+    joined = [data.expand_dims(algorithm=[label]) for label, data in results.items()]
+    return jo.Report(
+        name="bounds",
+        caption="bounds: the theorems beside simulation, well-conditioned least squares, one run "
+        f"for each R at the proofs' step size; {DRAWS} data draws, {trials} trials, SNR per "
+        f"vector, seed {seed}",
+        table=table(results),
+        remarks=remarks(cases, results),
+        dataset=xarray.concat(joined, "algorithm", data_vars="all", join="outer"),
+        csv=rows(cases, results),
+        figure=lambda: bounds_plot.draw(cases, results, worst),
     )
 
 
-def _steps(case: Case, trials: int) -> float:
-    """Local steps of users, twice for each R: to find the step size, and at it.
-
-    Calibration's are among them; what other step sizes may take is not.
-    """
-    runs = 2 * len(case.rounds) * DRAWS * (trials + CALIBRATION_TRIALS)
-    users = well_conditioned(0, 1, **case.task).counts.shape[-1]
-    return float(runs * max(case.rounds) * users * case.algorithm.local.steps)
+def compared(case, seed, trials):
+    """Gaps, bounds and constants of a case [draw, rounds], as an xarray.Dataset."""
+    tasks = well_conditioned(seed, DRAWS, **case.task)
+    draws = [_compared_on(case, task, seed, trials) for task in tasks]
+    return xarray.concat(draws, "draw")
 
 
-def _chunk(seed: int, trials: int, number: int) -> dict[str, np.ndarray]:
-    """What is found of a case on one data draw: [R], and of gaps [R, trial]."""
-    place, draw = divmod(number, DRAWS)
-    case = CASES[place]
-    whole = well_conditioned(seed, DRAWS, **case.task)
-    task = jax.tree.map(lambda x: x[draw : draw + 1], whole)
-    setting = case.theorem, jax.random.key(seed), case.algorithm, case.channel, task, case.rounds
-    run = functools.partial(beside, *setting, trials)
-    found = run()
-    held: dict[str, Any] = {"gap": found.gap, "excess": found.excess, "power": found.power}
-    for prefix in PARTS:
-        fields = vars(getattr(found, prefix))
-        held |= {f"{prefix}_{name}": values for name, values in fields.items()}
-    if violated(found).any():
-        held["least"] = _least(run, found)
-    return {name: np.asarray(values)[0] for name, values in held.items()}
+def _compared_on(case, task, seed, trials):
+    """Compare a case with its theorem on one data draw."""
+
+    def compare(step_size=None):
+        run = jax.random.key(seed), case.algorithm, case.channel, task, case.rounds, trials
+        return jo.theory.compare(*run, theorem=case.theorem, step_size=step_size)
+
+    data = to_dataset(case, compare())
+    if bool(data.violated.any()):
+        # The theorems say that some step size keeps the bound: look for one.
+        least = data.gap.mean("trial") / data.bound
+        for factor in OTHER_STEPS:
+            step_size = np.minimum(factor * data.step_size, data.largest_step)
+            other = to_dataset(case, compare(step_size.values))
+            ratio = other.gap.mean("trial") / other.bound
+            least = np.minimum(least, ratio.where(other.applies, np.inf))
+        data["least_ratio"] = least
+    return data
 
 
-def violated(found: Beside) -> np.ndarray:
-    """[draw, R] where all conditions hold and the gap lies above the bound for certain."""
-    error = found.gap.std(-1, ddof=1) / np.sqrt(found.gap.shape[-1])
-    sure = found.gap.mean(-1) - ERRORS * error > np.asarray(found.bound.total)
-    return np.asarray(found.bound.applies) & sure
+def to_dataset(case, comparison):
+    """A comparison of one data draw as a Dataset [rounds], with the side of each mean gap."""
+    gap, bound = np.asarray(comparison.gap, float), comparison.bound
+    band = jo.stats.interval(gap.T)
+    error = gap.std(-1, ddof=1) / np.sqrt(gap.shape[-1])
+    total, applies = np.asarray(bound.total, float), np.asarray(bound.applies)
+    columns = {
+        **{"gap_mean": band.mean, "ci_low": band.low, "ci_high": band.high, "bound": total},
+        **bound.terms,
+        "step_size": bound.step_size,
+        "largest_step": bound.largest_step,
+        "least_rounds": bound.least_rounds,
+        "logarithm": bound.logarithm,
+        **{f"condition_{name}": holds for name, holds in bound.conditions.items()},
+        "applies": applies,
+        "violated": applies & (band.mean - ERRORS * error > total),
+        "kept": applies & (band.mean + ERRORS * error < total),
+        "power_ratio": comparison.power,
+        "update_ratio": comparison.excess,
+        **{f"constant_{name}": value for name, value in vars(comparison.constants).items()},
+        "least_ratio": np.full(len(total), np.nan),
+    }
+    variables = {name: ("rounds", np.asarray(values)) for name, values in columns.items()}
+    variables["gap"] = ("rounds", "trial"), gap
+    return xarray.Dataset(variables, {"rounds": list(case.rounds)})
 
 
-def _least(run: Callable[..., Beside], found: Beside) -> np.ndarray:
-    """The least gap/bound [draw, R] of the proofs' step size and others that are allowed.
+def worst_draw(data):
+    """The data draw whose mean gap comes closest to its bound, or exceeds it most."""
+    ratio = (data.gap_mean / data.bound).where(data.applies, 0.0)
+    return int(ratio.max("rounds").argmax("draw"))
 
-    The theorems say that there is one for which the bound holds.
-    """
-    ratios = [np.asarray(found.gap.mean(-1) / np.asarray(found.bound.total))]
-    for factor in OTHER_STEPS:
-        step_size = np.minimum(factor * found.bound.step_size, found.bound.largest_step)
-        other = run(step_size=step_size)
-        ratio = other.gap.mean(-1) / np.asarray(other.bound.total)
-        ratios.append(np.where(other.bound.applies, ratio, np.inf))
-    return np.min(ratios, 0)
+
+def conditions(data):
+    """Say "met", or which conditions are not, at one draw and R."""
+    unmet = [words for name, words in UNMET.items() if not bool(data[f"condition_{name}"])]
+    text = ", ".join(unmet).format(least=float(data.least_rounds))
+    return f"not met: {text}" if unmet else "met"
+
+
+def table(results):
+    """Rows of cells: for each case and R the worst draw's gap, its bound and its largest term."""
+    head = ("algorithm", "R", "conditions", "gap", "bound", "gap/bound", "largest term")
+    cells = [[*head, "draws above the bound"]]
+    for label, data in results.items():
+        worst = data.isel(draw=worst_draw(data))
+        for at, above in zip(worst.rounds.values, data.violated.sum("draw").values, strict=True):
+            point = worst.sel(rounds=at)
+            terms = {name: float(point[name] / point.bound) for name in jo.theory.TERMS}
+            largest = max(terms, key=terms.get)
+            gap, bound = float(point.gap_mean), float(point.bound)
+            numbers = f"{gap:.3g}", f"{bound:.3g}", f"{gap / bound:.2g}"
+            term = f"{largest.replace('_', ' ')} {terms[largest]:.0%}"
+            count = f"{above} of {data.draw.size}"
+            cells.append([label, str(at), conditions(point), *numbers, term, count])
+    return cells
+
+
+def remarks(cases, results):
+    """Sentences under the table: how each bound fared, and why one fails."""
+    lines = [
+        "Rows show the data draw whose gap comes closest to its bound. A mean gap is above (below) "
+        f"its bound if it lies at least {ERRORS} standard errors above (below) it, and undecided "
+        "in between."
+    ]
+    for label, data in results.items():
+        lines += [f"{label}: {words}" for words in _verdicts(cases[label], data)]
+    return lines
+
+
+def _verdicts(case, data):
+    name, above = case.theorem_name, data.violated.values
+    applies, kept = int(data.applies.sum()), int(data.kept.sum())
+    undecided = applies - kept - int(above.sum())
+    rest = f", undecided at {undecided}" if undecided else ""
+    if above.any():
+        ratio = (data.gap_mean / data.bound).values[above].max()
+        yield (
+            f"{name} is VIOLATED at {int(above.sum())} of {applies} (draw, R) that meet its "
+            f"conditions{rest}, by up to {ratio:.2g} times, at the proofs' step size: {case.cause}."
+        )
+        least = data.least_ratio.values[above]
+        yield (
+            f"of {1 + len(OTHER_STEPS)} step sizes the best still leaves {int((least > 1).sum())} "
+            f"of these above, by up to {least.max():.2g} times."
+        )
+    elif not applies:
+        yield f"no R meets the conditions of {name}."
+    elif undecided:
+        yield f"{name} holds at {kept} of {applies} (draw, R) that meet its conditions{rest}."
+    else:
+        yield f"{name} holds at all {applies} (draw, R) that meet its conditions."
+    excess = float(data.update_ratio.max())
+    if excess > 1:
+        yield f"max_i E‖Δ_i‖² reaches {excess:.2f}·(KηM)²; the proof takes it to be at most 1."
+    yield f"power ratio up to {float(data.power_ratio.max()):.3g}."
+
+
+def rows(cases, results):
+    """Tidy rows of the CSV: one for each algorithm, data draw and R."""
+    frames = []
+    for label, data in results.items():
+        constants = [name for name in data if name.startswith("constant_")]
+        frame = data.drop_vars(["gap", "kept", "least_ratio", *constants]).to_dataframe()
+        frame = frame.reset_index().rename(columns={"gap_mean": "gap"})
+        frame.insert(0, "algorithm", label)
+        frame.insert(1, "theorem", cases[label].theorem.__name__)
+        frames.append(frame)
+    return pandas.concat(frames, ignore_index=True)
