@@ -12,9 +12,10 @@ FIGURES ?= figures
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
 
-# The claims of the paper at full size, and the tables of them in README and docs.
+# The claims of the paper at full size, and their tables in README and docs.
 claims: .venv/installed
-	$(BIN)/jaxota claims --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
+	$(BIN)/jaxota run benchmarks/paper/claims.py --out $(FIGURES) --resume
+	$(BIN)/python docs/put_claims.py $(FIGURES)
 
 test: lint
 	$(BIN)/pytest -n auto --dist loadgroup

@@ -77,18 +77,6 @@ def _regression(users: int):
     return lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0)
 
 
-def _bounds():
-    from jaxota.experiments import bounds, bounds_report
-
-    return bounds.job, bounds_report.Bounds.of
-
-
-def _rates():
-    from jaxota.experiments import rates, rates_report
-
-    return rates.job, rates_report.Rates.of
-
-
 def _wise(name: str):
     from jaxota.experiments import wise, wise_report
 
@@ -105,18 +93,6 @@ def _images():
     from jaxota.experiments import wise_images
 
     return wise_images.job, wise_images.OnImages.of
-
-
-def _regimes():
-    from jaxota.experiments import regimes, regimes_report
-
-    return regimes.job, regimes_report.Regimes.of
-
-
-def _reproduction():
-    from jaxota.experiments import reproduction_report, reproduction_runs
-
-    return reproduction_runs.job, reproduction_report.Reproduction.of
 
 
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
@@ -198,18 +174,6 @@ THEORY = {
     theory.name: theory
     for theory in (
         Theory(
-            "bounds",
-            "Theorems 1 to 3 beside the runs they speak of: BAAF, COBAAF, COBAAF with 4 of 8 users",
-            _bounds,
-            trials=20,
-        ),
-        Theory(
-            "rates",
-            "error floors against N, SNR and S beside the theorems' exponents: BAAF, COBAAF",
-            _rates,
-            trials=8,
-        ),
-        Theory(
             "wise",
             "WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes",
             functools.partial(_wise, "wise"),
@@ -238,19 +202,6 @@ THEORY = {
             "WISE beside COTAF, BAAF and COBAAF on MNIST, or on digits where it is not to be had",
             _images,
             trials=10,
-            images=Images("", _softmax_regression),
-        ),
-        Theory(
-            "regimes",
-            "who is best over SNR × spreads: noisy FedAvg, COTAF, BAAF, COBAAF",
-            _regimes,
-            trials=8,
-        ),
-        Theory(
-            "reproduction",
-            "the paper's claims under what it leaves open: which choices they turn on",
-            _reproduction,
-            trials=4,
             images=Images("", _softmax_regression),
         ),
     )

@@ -24,7 +24,7 @@ from jaxota.cli import cache as _cache
 from jaxota.cli import commands as cli
 from jaxota.cli import experiment, runner
 from jaxota.cli import surroundings as _surroundings
-from jaxota.experiments import bounds, rates, wise, wise_images
+from jaxota.experiments import wise, wise_images
 from jaxota.study.executor import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -184,12 +184,6 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
 
 
 def _small_studies(monkeypatch):
-    case = dataclasses.replace(bounds.CASES[0], rounds=(12, 25))
-    monkeypatch.setattr(bounds, "CASES", (case,))
-    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8, "DRAWS": 2}.items():
-        monkeypatch.setattr(rates, name, value)
-    some = {k: v for k, v in rates._algorithms(rates.REACH).items() if "identity" in k}
-    monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
     small = {"DRAWS": 3, "EVERY": 3, "CALIBRATION_TRIALS": 2, "STEP_SIZES": (1e-3, 1e-2)}
     for name, value in small.items():
         monkeypatch.setattr(wise, name, value)
@@ -203,11 +197,6 @@ def _small_studies(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (
-            "bounds",
-            ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
-        ),
-        ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
         ("wise", ("best in hindsight", "of 4", "Worst against same step size", "after 6")),
         ("offmap", ("best in hindsight", "of 8", "mean power on the model block", "WISE 0.")),
         ("rivals", ("coded means", "mean power P", "server optimisers", "all", "of 4")),
@@ -226,9 +215,7 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    if name == "bounds":
-        assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
-    elif name == "ablation":
+    if name == "ablation":
         assert data.ratio.dims[0] == "algorithm" and len(rows) == 11 * 4
         assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0]))
     elif name == "rivals":
@@ -239,16 +226,13 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
         regimes = 4 if name == "wise" else 8
         assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * regimes * 6
         assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
-    else:
-        assert data.floor.dims == ("against", "algorithm", "point")
-        assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
 
 
 @pytest.mark.slow
 def test_wise_on_images(tmp_path, capsys, monkeypatch):
     """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
+    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
     for name, value in {"ROUNDS": 4, "EVERY": 2, "DEALS": 2, "CALIBRATION_TRIALS": 2}.items():
         monkeypatch.setattr(wise_images, name, value)
     assert cli.main(["run", "images", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]) == 0
@@ -310,9 +294,6 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
-        (["run", "bounds", "--rounds", "9"], "--rounds is not for bounds, which sets it"),
-        (["run", "rates", "--snr-db", "9"], "--snr-db is not for rates, which sets it"),
-        (["run", "bounds", "--trials", "1"], "trials must be a whole number ≥ 2, got 1"),
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
@@ -348,8 +329,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images", "regimes",
-        "reproduction",
+        "wise", "rivals", "offmap", "ablation", "images",
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
@@ -432,8 +412,6 @@ def sweep(monkeypatch, tmp_path):
         (["fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["fig9"], "unknown experiment 'fig9': choose from fig1"),
-        (["bounds"], "bounds sets what it sweeps itself: jaxota run bounds"),
-        (["rates", "--set", "users=1,2"], "rates sets what it sweeps itself: jaxota run rates"),
         (["missing.py:SMALL"], "missing.py cannot be read"),
         (["fails.py"], "fails: ZeroDivisionError: division by zero"),
         (["broken.py"], "fails: SyntaxError"),

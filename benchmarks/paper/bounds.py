@@ -106,7 +106,7 @@ def compared(case, seed, trials):
     """Gaps, bounds and constants of a case [draw, rounds], as an xarray.Dataset."""
     tasks = well_conditioned(seed, DRAWS, **case.task)
     draws = [_compared_on(case, task, seed, trials) for task in tasks]
-    return xarray.concat(draws, "draw")
+    return xarray.concat(draws, "draw", data_vars="all")
 
 
 def _compared_on(case, task, seed, trials):

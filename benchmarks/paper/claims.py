@@ -50,8 +50,8 @@ def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir
     numbers = ", ".join(dict.fromkeys(part.claim for part in parts))
     return jo.Report(
         name="claims",
-        caption=f"Claims {numbers} of the paper, at the settings of its figures, SNR 10 dB per "
-        f"vector, seed {seed}",
+        caption=f"Claim{'s' * (len(numbers) > 1)} {numbers} of the paper, at the settings of its "
+        f"figures, SNR 10 dB per vector, seed {seed}",
         table=claims_page.table(frame),
         remarks=[*claims_page.legend(frame), *([remark] if remark else [])],
         dataset=to_dataset(effects, scores),

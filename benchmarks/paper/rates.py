@@ -43,7 +43,7 @@ def rates(run, seed=0, trials=8):
     by_snr = by_users[SWEPT_USERS.index(USERS)]
     at_one_snr = [data.isel(point=[list(data.snr_db).index(SNR_DB)]) for data in by_users]
     panels = {
-        "users N": fitted(xarray.concat(at_one_snr, "point"), SWEPT_USERS),
+        "users N": fitted(xarray.concat(at_one_snr, "point", data_vars="minimal"), SWEPT_USERS),
         "SNR P/σ²": fitted(by_snr, 10 ** (np.array(SWEPT_SNR_DB) / 10)),
         f"participants S of {USERS}": fitted(by_participants, SWEPT_PARTICIPANTS),
     }
