@@ -226,10 +226,10 @@ class Images:
         return DATASETS[self.dataset]
 
 
-def at_hand() -> tuple[str, str]:
+def images_at_hand() -> tuple[str, str]:
     """Return "mnist" and "", or, if its files cannot be had, "digits" and the reason."""
     try:
         image_files.load("mnist")
     except InputError as error:
-        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+        return "digits", f"MNIST cannot be had, and the 8×8 digits stand in for it: {error}."
     return "mnist", ""
