@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy import special
 
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -153,6 +152,8 @@ def diverged(dataset: Any) -> Any:
 
 
 def _with_interval(mean: Any, var: Any, used: Any, trials: Any) -> Summary:
+    from scipy import special  # slow to import, needed here alone
+
     enough = used.where(used > 1)
     half = special.stdtrit(enough - 1, 0.975) * np.sqrt(var / enough)
     return Summary(mean, mean - half, mean + half, used, trials)
