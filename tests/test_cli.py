@@ -248,7 +248,7 @@ def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
 def test_wise_on_images(tmp_path, capsys, monkeypatch):
     """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
+    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
     for name, value in {"ROUNDS": 4, "EVERY": 2, "DEALS": 2, "CALIBRATION_TRIALS": 2}.items():
         monkeypatch.setattr(wise_images, name, value)
     assert cli.main(["run", "images", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]) == 0

@@ -14,7 +14,7 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
-from jaxota.tasks.images import Images, at_hand
+from jaxota.tasks.images import Images, images_at_hand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,5 +147,5 @@ class Theory:
         """The images, by default those that are to be had."""
         if self.images is None:
             return []
-        name = self.images.dataset or at_hand()[0]
+        name = self.images.dataset or images_at_hand()[0]
         return [dataclasses.replace(self.images, dataset=name)]
