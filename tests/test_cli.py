@@ -180,6 +180,95 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
+<<<<<<< HEAD
+=======
+def _small_studies(monkeypatch):
+    case = dataclasses.replace(bounds.CASES[0], rounds=(12, 25))
+    monkeypatch.setattr(bounds, "CASES", (case,))
+    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8, "DRAWS": 2}.items():
+        monkeypatch.setattr(rates, name, value)
+    some = {k: v for k, v in rates._algorithms(rates.REACH).items() if "identity" in k}
+    monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
+    small = {"DRAWS": 3, "EVERY": 3, "CALIBRATION_TRIALS": 2, "STEP_SIZES": (1e-3, 1e-2)}
+    for name, value in small.items():
+        monkeypatch.setattr(wise, name, value)
+    few = wise.Map((wise.Shape(3, 2),), ((0.1, 1.0), (1.0, 1.0)), (0.0, 20.0), 6)
+    other = dataclasses.replace(few, shapes=(wise.Shape(3, 2, 10, None), wise.Shape(2, 1, 12)))
+    for name in wise.MAPS:
+        monkeypatch.setitem(wise.MAPS, name, other if name == "offmap" else few)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "bounds",
+            ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
+        ),
+        ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
+        ("wise", ("best in hindsight", "of 4", "Worst against same step size", "after 6")),
+        ("offmap", ("best in hindsight", "of 8", "mean power on the model block", "WISE 0.")),
+        ("rivals", ("coded means", "mean power P", "server optimisers", "all", "of 4")),
+        ("ablation", ("no correction", "no coded means", "of 4", "gain 1", "σ² tenfold")),
+    ],
+)
+def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    _small_studies(monkeypatch)
+    command = ["run", name, "--trials", "2", "--seed", "4", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "seed 4" in printed
+    assert all(word in printed for word in words), printed
+    assert sorted(os.listdir(tmp_path)) == [f"{name}.csv", f"{name}.nc", f"{name}.png"]
+    data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
+    with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if name == "bounds":
+        assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
+    elif name == "ablation":
+        assert data.ratio.dims[0] == "algorithm" and len(rows) == 11 * 4
+        assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0]))
+    elif name == "rivals":
+        groups = (data[k] for k in data if k != "ratio_all")
+        assert len(rows) == 4 * 4 * 3 * 2
+        np.testing.assert_array_equal(data.ratio_all, functools.reduce(np.maximum, groups))
+    elif name in ("wise", "offmap"):
+        regimes = 4 if name == "wise" else 8
+        assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * regimes * 6
+        assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
+    else:
+        assert data.floor.dims == ("against", "algorithm", "point")
+        assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
+
+
+@pytest.mark.slow
+def test_wise_on_images(tmp_path, capsys, monkeypatch):
+    """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
+    for name, value in {"ROUNDS": 4, "EVERY": 2, "DEALS": 2, "CALIBRATION_TRIALS": 2}.items():
+        monkeypatch.setattr(wise_images, name, value)
+    assert cli.main(["run", "images", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "8×8 digits" in printed and "seed 3" in printed
+    data = xarray.load_dataset(tmp_path / "images.nc", engine="h5netcdf")
+    last = data.accuracy.sel(partition="iid", snr_db=10.0).isel(round=-1)
+    mine = last.sel(algorithm="WISE", step_size=0.01)
+    for algorithm in ("COTAF", "BAAF", "COBAAF"):
+        lead = float((mine - last.sel(algorithm=algorithm, step_size=0.01)).mean())
+        assert f"{lead:+.4f} ±" in printed
+    with open(tmp_path / "images.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * 2 * 5 * 3 * 2
+    assert float(rows[1]["mean"]) == pytest.approx(
+        float(data.accuracy.isel(partition=0, snr_db=0, algorithm=0, step_size=0, round=1).mean()),
+        rel=1e-5,
+    )
+
+
+>>>>>>> refs/heads/tasks
 @pytest.mark.slow
 def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
