@@ -202,7 +202,6 @@ def test_the_settings_are_those_of_the_figures():
 
 
 def test_digits_stand_in_for_mnist_and_that_is_said(monkeypatch):
-<<<<<<< HEAD
     sentence = "MNIST cannot be had: no net."
     monkeypatch.setattr(jo.tasks, "images_at_hand", lambda: ("digits", sentence))
     assert claims.chosen_images(claims.chosen("6"), None, None) == ({"dataset": "digits"}, sentence)
@@ -211,17 +210,6 @@ def test_digits_stand_in_for_mnist_and_that_is_said(monkeypatch):
     assert options == ({"dataset": "mnist", "data_dir": "here"}, "")
     study = claims.figures_study("images", ["fig4", "fig5"], 0, dataset="digits")
     assert study.task.title == "8×8 digits" and len(study.over.axes[1]) == 5
-=======
-    monkeypatch.setattr(
-        image_files, "load", lambda *_: (_ for _ in ()).throw(jo.InputError("no net"))
-    )
-    (runs,), said = claims_runs.runs(claims_runs.chosen("6"))
-    assert runs.data == "8×8 digits" and runs.draws == 5
-    assert said.startswith("MNIST cannot be had") and said.endswith("no net.")
-    monkeypatch.setattr(image_files, "load", lambda *_: ())
-    (runs,), said = claims_runs.runs(claims_runs.chosen("7"))
-    assert runs.data == "MNIST" and said == "" and runs.figures == ("fig4", "fig5")
->>>>>>> refs/heads/tasks
 
 
 @pytest.fixture

@@ -212,14 +212,8 @@ def _few(family, *names, **fields):
 def small(monkeypatch):
     """Few choices, samples and rounds."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-<<<<<<< HEAD
     regression = _few(design.REGRESSION, "SNR", "data spread", "prior")
     images = _few(design.IMAGES, "SNR", "initial scale", "rounds", "control option", draws=2)
-=======
-    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
-    regression = _few(reproduction.REGRESSION, "SNR", "data spread", "prior")
-    images = _few(reproduction.IMAGES, "SNR", "initial scale", "rounds", "control option", draws=2)
->>>>>>> refs/heads/tasks
     for family in (regression, images):
         monkeypatch.setitem(design.FAMILIES, family.name, family)
     full_size = reproduction.figure_study
@@ -312,16 +306,6 @@ def test_images_have_a_quarter_of_the_trials():
         ({"trials": 0, "dataset": "digits"}, "trials must be a whole number ≥ 1, got 0"),
     ],
 )
-<<<<<<< HEAD
 def test_bad_options_are_refused(options, words):
     with pytest.raises(jo.InputError, match=words):
         reproduction.reproduction(**options)
-=======
-def test_bad_words_are_one_line(options, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "reproduction", *options]) == 2
-    printed, errors = capsys.readouterr()
-    assert printed == "" and words in errors and errors.count("\n") == 1
->>>>>>> refs/heads/tasks
