@@ -71,6 +71,7 @@ def write(
         seed: the seed of data and trials, likewise.
     """
     # Whatever can fail is made before any file is opened.
+    makers: dict[str, Callable[[Report], Callable[[Path], Any]]]
     makers = {"csv": _csv, "md": _markdown, "nc": functools.partial(_netcdf, command, seed)}
     savers = [*_drawn(report, drawn), *(makers[ending](report) for ending in data)]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
@@ -97,7 +98,8 @@ def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
 
 
 def _csv(report: Report) -> Callable[[Path], Any]:
-    options = {"float_format": "%.9g", "na_rep": "nan", "lineterminator": "\r\n"}
+    number = None if report.digits is None else f"%.{report.digits}g"
+    options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
     return functools.partial(report.csv.to_csv, index=False, encoding="utf-8", **options)
 
 
