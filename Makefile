@@ -1,6 +1,7 @@
-# Four commands, each with all of its set-up: `make figures`, `make test`, `make check`, what of the
-# tests is quick, to be run while one works, and `make docs`.
-# The first interpreter that runs and is of a version we test.
+# Each target installs what it needs: `make figures`, `make test`, `make check` (the quick tests, to
+# run while you work) and `make docs`.
+
+# Use the first interpreter of a tested version.
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
@@ -12,9 +13,9 @@ FIGURES ?= figures
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
 
-# The claims of the paper at full size, and the tables of them in README and docs.
+# Test the claims of the paper at full size, and update the tables in README and docs.
 claims: .venv/installed
-	$(BIN)/jaxota claims --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
+	$(BIN)/jaxota run benchmarks/paper/claims.py --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
 
 test: lint
 	$(BIN)/pytest -n auto --dist loadgroup
@@ -27,13 +28,13 @@ lint: .venv/tested-with
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The site: its notebooks and pictures are made by the first build, in some minutes, and kept in
-# build/ until their code is changed.
+# Build the site. The first build runs the notebooks and draws the pictures, which takes minutes; it
+# keeps them in build/ until their code changes. After a change of the package: rm -r build.
 docs: .venv/tested-with
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo "build/docs/index.html"
 
-# The package alone, and then with what its tests need.
+# Install the package alone; the next target adds what the tests need.
 .venv/installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' || \
 		{ echo "jaxota needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
@@ -45,8 +46,8 @@ docs: .venv/tested-with
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# Throughput here: all questions, with pictures; the alternatives, each in an environment of its own;
-# and whether a ratio has fallen by more than 30 %.
+# Throughput: `bench` runs all benchmarks and draws their pictures, `bench-peers` installs the
+# alternatives, each in its own environment, and `bench-check` fails if a ratio fell by over 30 %.
 BENCHES := against limits in_flight scaling memory compile_time mnist roofline
 PEERS := torch fedjax drjax pfl flower
 

@@ -24,6 +24,7 @@ from .history import History as History
 from .reports import Experiment as Experiment
 from .reports import Report as Report
 from .reports import experiment as experiment
+from .reports import study_report as study_report
 from .simulation import simulate as simulate
 from .stages.channel import Block as Block
 from .stages.channel import Channel as Channel

@@ -113,19 +113,43 @@ class History:
     replace = dataclasses.replace
 
     @property
-    def loss(self) -> Scores | None:
-        """F(θ̂)."""
-        return self.scores.get("loss")
+    def loss(self) -> Scores:
+        """The loss F(θ̂)."""
+        return self._score("loss")
 
     @property
-    def gap(self) -> Scores | None:
-        """F(θ̂) − F(θ*), where the task knows its optimum."""
-        return self.scores.get("gap")
+    def gap(self) -> Scores:
+        """The optimality gap F(θ̂) − F(θ*), where the task knows its optimum."""
+        return self._score("gap")
 
     @property
-    def accuracy(self) -> Scores | None:
+    def accuracy(self) -> Scores:
         """The share of test samples that are labelled right."""
-        return self.scores.get("accuracy")
+        return self._score("accuracy")
+
+    def _score(self, name: str) -> Scores:
+        if name not in self.scores:
+            scores = ", ".join(self.scores) or "none"
+            raise AttributeError(f"history has no {name}: the task's scores are {scores}")
+        return self.scores[name]
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a score or another result by its name: `history["gap"]`."""
+        results = {k: getattr(self, k) for k in DIMENSIONS} | self.scores
+        present = [k for k, values in results.items() if values is not None]
+        if name not in present:
+            raise InputError(f"history has no {name!r}: choose from {', '.join(present)}")
+        return results[name]
+
+    def plot(self, metric: str | None = None) -> Any:
+        """Draw a score, or a result [trial, round], against the round: a matplotlib figure.
+
+        Args:
+            metric: its name; by default the gap, the accuracy, the loss or the first score.
+        """
+        from jaxota import plots  # loads matplotlib, which is slow
+
+        return plots.curves(self, metric)
 
     @property
     def diverged(self) -> Bool[np.ndarray, "*setting trial"]:

@@ -1,64 +1,207 @@
-"""Curves with confidence bands and maps of who holds what, ready for a two-column paper."""
+"""Curves with confidence bands, maps of sweeps and of label counts, ready for a paper."""
 
 from typing import Any
 
 import matplotlib
 import numpy as np
 from jaxtyping import Int
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from jaxota import stats, style
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import History
+from jaxota.reports import map_axes
+
+Band = tuple[np.ndarray, stats.Interval]  # the rounds of a curve, and its interval there
 
 
 def curves(
-    histories: dict[str, History], metric: str = "gap", title: str = "", log: bool | None = None
+    histories: dict[str, History] | History,
+    metric: str | None = None,
+    title: str = "",
+    log: bool | None = None,
 ) -> Figure:
-    """One curve a history, `metric` against the round: the mean over trials and its 95 % band.
+    """Draw `metric` against the round, one curve a history: the mean over trials, its 95 % band.
 
     Args:
-        histories: of `simulate`, by the names of their curves; a trial that diverged by
+        histories: one history, or several by the names of their curves; a trial that diverged by
             `history.diverged` is left out, and counted.
-        metric: any score, or a result [trial, round].
+        metric: any score, or a result [trial, round]; by default the gap, or else the accuracy, the
+            loss or the first score that there is.
         title: above the figure.
         log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band
             that reaches zero runs off the lower edge, and a small triangle on that edge marks
             where.
     """
+    if isinstance(histories, History):
+        histories = {"mean over trials": histories}
     return panels({"": _named("histories", histories)}, metric, title, log)
 
 
 def panels(
     groups: dict[str, dict[str, History]],
-    metric: str = "gap",
+    metric: str | None = None,
     title: str = "",
     log: bool | None = None,
 ) -> Figure:
-    """`curves`, once for each group of histories, side by side on one scale.
+    """Draw `curves` once for each group of histories, side by side on one scale.
 
     Args:
         groups: histories by their names, by the titles of their panels.
 
     The other arguments are those of `curves`.
     """
-    _validate.words("metric", metric), _validate.words("title", title)
-    if log is None:
-        log = metric in style.LOGARITHMIC
-    log = _validate.chosen("log", log, (False, True))
+    inputs.words("title", title)
+    if log is not None:
+        inputs.chosen("log", log, (False, True))
+    for histories in _named("groups", groups).values():
+        for history in _named("histories", histories).values():
+            if metric is None and isinstance(history, History):
+                usual = [k for k in ("gap", "accuracy", "loss") if k in history.scores]
+                metric = next(iter((*usual, *history.scores)))
+    inputs.words("metric", metric)
     bands = {
-        name: _bands(_named("histories", histories), metric)
-        for name, histories in _named("groups", groups).items()
+        name: {label: _band(history, metric, repr(label)) for label, history in histories.items()}
+        for name, histories in groups.items()
     }
-    every = [pair for group in bands.values() for pair in group.values()]
+    return _draw_panels(bands, str(metric), title, log)
+
+
+def finals(
+    values: Numbers,
+    histories: dict[str, list[History]],
+    metric: str,
+    label: str,
+    title: str = "",
+) -> Figure:
+    """Draw the last score against a swept value, with bands.
+
+    Args:
+        values: what was swept.
+        histories: by the name of each curve its histories, one a value.
+        metric: any score.
+        label: what the values are, below the axis.
+        title: above the figure.
+    """
+    for name, text in (("metric", metric), ("label", label), ("title", title)):
+        inputs.words(name, text)
+    swept = inputs.real("values", values)
+    if swept.ndim != 1 or not np.isfinite(swept).all():
+        raise InputError(f"values must be finite numbers [value], got {inputs.shown(values)}")
+    bands = {}
+    for name, runs in _named("histories", histories).items():
+        if not isinstance(runs, list | tuple) or len(runs) != len(swept):
+            raise InputError(
+                f"histories[{name!r}] must be a list of {len(swept)} histories, one a value, "
+                f"got {inputs.shown(runs)}"
+            )
+        bands[name] = _lasts([_band(history, metric, repr(name))[1] for history in runs])
+    return _draw_finals(swept, bands, metric, label, title)
+
+
+def partition(task: Any, title: str = "") -> Figure:
+    """Draw how many samples of which label each user holds; users may be of unequal size.
+
+    Args:
+        task: one of classification, or another with whole numbers as `data["labels"]`.
+        title: above the figure.
+    """
+    counts = _label_counts(task)
+    inputs.words("title", title)
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
+        figure.set_layout_engine("constrained")
+        axes = figure.add_subplot()
+        image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", origin="lower")
+        if counts.size <= 200:  # beyond that, numbers do not fit into their cells
+            for (label, user), count in np.ndenumerate(counts):
+                colour = "white" if count > 0.6 * counts.max() else "black"
+                axes.text(user, label, count, ha="center", va="center", fontsize=5, color=colour)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.set_xlabel("user $i$")
+        axes.set_ylabel("label")
+        figure.colorbar(image, ax=axes, label="samples", pad=0.02)
+        axes.set_title(title, fontsize=7)
+    return figure
+
+
+def study(
+    dataset: Any,
+    metric: str | None = None,
+    title: str = "",
+    *,
+    by_algorithm: bool = False,
+    values: Numbers | None = None,
+    label: str = "",
+) -> Figure:
+    """Draw a study: curves, last scores against the axis that it swept, or maps over two axes.
+
+    Args:
+        dataset: what `Study.run` returned, or `jo.open` opened.
+        metric: a score of the study; by default its own.
+        title: above the figure.
+        by_algorithm: draw a panel for each algorithm, with a curve for each value of the only axis.
+        values: the numbers that the labels of the only axis stand for.
+        label: what the values are, below the axis.
+    """
+    from jaxota.study.summary import metric_of, summary  # loads scipy, which is slow
+
+    metric = metric_of(dataset, metric)
+    scores, rounds = summary(dataset, metric), dataset.evaluation.values
+    algorithms = [str(name) for name in dataset.algorithm.values]
+    long = [name for name in dataset.attrs["axes"] if dataset.sizes[name] > 1]
+    only = dict.fromkeys(dataset.attrs["axes"], 0)  # where an axis has one value
+    if not long:
+        bands = {
+            name: (rounds, scores.at(algorithm=a, **only)) for a, name in enumerate(algorithms)
+        }
+        return _draw_panels({"": bands}, metric, title)
+    if len(long) > 1:
+        return _draw_maps(scores.mean.isel(evaluation=-1), long, metric, title)
+    settings = dataset[long[0]].values
+    places = [only | {long[0]: number} for number in range(len(settings))]
+    bands = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
+    if by_algorithm:
+        pairs = {a: zip(settings, each, strict=True) for a, each in bands.items()}
+        panels = {a: {str(s): (rounds, band) for s, band in pairs[a]} for a in bands}
+        return _draw_panels(panels, metric, title)
+    numeric = settings.dtype.kind in "if"
+    swept = np.asarray(settings if numeric else np.arange(len(settings)))
+    ticks = None if numeric or values is not None else [str(setting) for setting in settings]
+    return _draw_finals(
+        swept if values is None else np.asarray(values),
+        {a: _lasts(each) for a, each in bands.items()},
+        metric,
+        label or style.AXES.get(long[0], long[0]),
+        title,
+        ticks,
+    )
+
+
+def _lasts(bands: list[stats.Interval]) -> stats.Interval:
+    """Return the ends of several curves as one; trials are counted over all."""
+    ends = [[np.ravel(x)[-1] for x in (band.mean, band.low, band.high)] for band in bands]
+    mean, low, high = np.array(ends).T
+    counts = sum(band.used for band in bands), sum(band.trials for band in bands)
+    return stats.Interval(mean, low, high, *counts)
+
+
+def _draw_panels(
+    groups: dict[str, dict[str, Band]], metric: str, title: str = "", log: bool | None = None
+) -> Figure:
+    """Draw bands against the round, in a panel for each group."""
+    log = metric in style.LOGARITHMIC if log is None else log
+    every = [band for group in groups.values() for band in group.values()]
     floor = style.log_floor([band for _, band in every]) if log else -np.inf
-    looks = style.looks(label for group in bands.values() for label in group)
+    looks = style.looks(label for group in groups.values() for label in group)
     with matplotlib.rc_context(style.rc_params()):
         figure, row = style.subplots(len(groups), 3.0, sharex=True)
-        for axes, (name, group) in zip(row, bands.items(), strict=True):
+        for axes, (name, group) in zip(row, groups.items(), strict=True):
             for label, (rounds, band) in group.items():
                 style.curve(axes, looks[label], label, rounds, band, floor)
             style.label_axes(axes, "communication round $r$", name)
@@ -70,75 +213,87 @@ def panels(
     return figure
 
 
-def finals(
-    values: Numbers,
-    histories: dict[str, list[History]],
+def _draw_finals(
+    values: np.ndarray,
+    bands: dict[str, stats.Interval],
     metric: str,
     label: str,
     title: str = "",
+    ticks: list[str] | None = None,
 ) -> Figure:
-    """The last score against a swept value, with bands.
-
-    Args:
-        values: what was swept.
-        histories: by the name of each curve its histories, one a value.
-        metric: any score.
-        label: what the values are, below the axis.
-        title: above the figure.
-    """
-    for name, text in (("metric", metric), ("label", label), ("title", title)):
-        _validate.words(name, text)
-    swept = _validate.real("values", values)
-    if swept.ndim != 1 or not np.isfinite(swept).all():
-        raise InputError(f"values must be finite numbers [value], got {_validate.shown(values)}")
+    """Draw bands against values in any order; `ticks` are the words that the values stand for."""
     log = metric in style.LOGARITHMIC
-    bands = {
-        name: _lasts(name, runs, metric, len(swept))
-        for name, runs in _named("histories", histories).items()
-    }
     floor = style.log_floor(list(bands.values())) if log else -np.inf
-    looks = style.looks(bands)
+    looks, order = style.looks(bands), np.argsort(values, kind="stable")
     with matplotlib.rc_context(style.rc_params()):
-        figure = Figure(figsize=(style.width(1), 3.0), dpi=300, layout="constrained")
-        axes = figure.add_subplot()
+        figure, (axes,) = style.subplots(1, 3.0)
         for name, band in bands.items():
-            style.curve(axes, looks[name], name, swept, band, floor, every=1)
+            mean, low, high = (x[order] for x in (band.mean, band.low, band.high))
+            ordered = stats.Interval(mean, low, high, band.used, band.trials)
+            style.curve(axes, looks[name], name, values[order], ordered, floor, every=1)
         style.label_axes(axes, label, "")
+        if ticks is not None:
+            axes.set_xticks(values, ticks, rotation=20, ha="right")
         style.scale_axis(axes, metric, log, floor)
         axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
         style.title_and_legend(figure, [axes], title)
     return figure
 
 
-def partition(task: Any, title: str = "") -> Figure:
-    """How many samples of which label each user holds; users may be of unequal size.
-
-    Args:
-        task: one of classification, or another with whole numbers as `data["labels"]`.
-        title: above the figure.
-    """
-    held = _held(task)
-    _validate.words("title", title)
+def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
+    """Draw last scores [algorithm, axes…] over two axes, on one scale of colours."""
+    (y, x), places = map_axes({name: last.sizes[name] for name in long}, last.sizes["algorithm"])
+    if last.sizes[y] > last.sizes[x]:
+        y, x = x, y
+    last = last.isel({d: 0 for d in last.dims if d not in ("algorithm", *long)})
+    last = last.sortby([k for k in (x, y) if last[k].dtype.kind in "if"])
+    finite = last.values[np.isfinite(last.values)]
+    log = metric in style.LOGARITHMIC and finite.size and finite.min() > 0
+    norm: Any = LogNorm() if log else Normalize()
+    norm.autoscale(finite if finite.size else np.array([0.0, 1.0]))
+    labels = [str(label) for label in last.algorithm.values]
+    cells = [(place, number) for place in places for number in range(len(labels))]
     with matplotlib.rc_context(style.rc_params()):
-        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
-        figure.set_layout_engine("constrained")
-        axes = figure.add_subplot()
-        image = axes.imshow(held, cmap="Blues", vmin=0, aspect="auto", origin="lower")
-        if held.size <= 200:  # beyond that, numbers do not fit into their cells
-            for (label, user), count in np.ndenumerate(held):
-                colour = "white" if count > 0.6 * held.max() else "black"
-                axes.text(user, label, count, ha="center", va="center", fontsize=5, color=colour)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(nbins=12, integer=True))
-        axes.set_xlabel("user $i$")
-        axes.set_ylabel("label")
-        figure.colorbar(image, ax=axes, label="samples", pad=0.02)
-        axes.set_title(title, fontsize=7)
+        across = style.columns(len(labels), 2)
+        rows = -(-len(cells) // across)
+        size = style.width(1 if len(labels) == 1 else 2), 0.9 + 1.9 * rows
+        figure = Figure(figsize=size, dpi=300, layout="constrained")
+        grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+        for axes, (place, number) in zip(grid.flat, cells, strict=False):
+            panel = last.isel(place | {"algorithm": number}).transpose(y, x)
+            image = axes.imshow(panel, norm=norm, cmap="viridis", aspect="auto", origin="lower")
+            _tick(axes.xaxis, panel[x].values)
+            _tick(axes.yaxis, panel[y].values)
+            words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
+            axes.set_title("\n".join([labels[number], *words]), fontsize=7)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(style.AXES.get(y, y))
+        for axes in grid.flat[len(cells) - across : len(cells)]:  # those with nothing below
+            axes.set_xlabel(style.AXES.get(x, x))
+            axes.tick_params(labelbottom=True)
+        for axes in grid.flat[len(cells) :]:
+            axes.set_axis_off()
+        bar = figure.colorbar(image, ax=grid, pad=0.02)
+        bar.set_label(f"final {style.LABELS.get(metric, metric)}")
+        style.figure_title(figure, title)
     return figure
 
 
-def _held(task: Any) -> Int[np.ndarray, "label user"]:
-    """The number of samples, of data that are a dict with labels [user, sample]."""
+def _tick(axis: Any, labels: np.ndarray) -> None:
+    """Label at most eight cells."""
+    chosen = np.arange(0, len(labels), -(-len(labels) // 8))
+    words = [f"{x:g}" if np.issubdtype(type(x), np.number) else str(x) for x in labels[chosen]]
+    axis.set_ticks(chosen, words)
+
+
+def _band(history: Any, metric: Any, whose: str) -> Band:
+    values = stats.scores(history, metric, whose)
+    every = history.every if metric in history.scores else 1
+    return every * (1 + np.arange(values.shape[1])), stats.interval(values)
+
+
+def _label_counts(task: Any) -> Int[np.ndarray, "label user"]:
+    """Count the samples of each label that users hold, of data with labels [user, sample]."""
     data = getattr(task, "data", None)
     labels = np.asarray(data["labels"]) if isinstance(data, dict) and "labels" in data else None
     if labels is None or labels.ndim != 2 or labels.dtype.kind != "i" or labels.min() < 0:
@@ -150,36 +305,12 @@ def _held(task: Any) -> Int[np.ndarray, "label user"]:
     return np.stack([np.bincount(own[:count], minlength=classes) for own, count in users], 1)
 
 
-def _bands(
-    histories: dict[str, History], metric: str
-) -> dict[str, tuple[Int[np.ndarray, "evaluation"], stats.Interval]]:
-    """Of each history the rounds at which it was scored, and the interval there."""
-    bands = {}
-    for label, history in histories.items():
-        values = stats.scores(history, metric, repr(label))
-        every = history.every if metric in history.scores else 1
-        bands[label] = every * (1 + np.arange(values.shape[1])), stats.interval(values)
-    return bands
-
-
 def _named(name: str, values: Any) -> dict[str, Any]:
-    """At least one of something by names."""
+    """Require a dict of at least one value by a name."""
     if not isinstance(values, dict) or not values:
         raise InputError(
-            f"{name} must be a dict of at least one by its name, got {_validate.shown(values)}"
+            f"{name} must be a dict of at least one by its name, got {inputs.shown(values)}"
         )
     for label in values:
-        _validate.words(f"a name of {name}", label)
+        inputs.words(f"a name of {name}", label)
     return values
-
-
-def _lasts(label: str, histories: Any, metric: str, count: int) -> stats.Interval:
-    """The intervals of the last scores, one a history, side by side."""
-    if not isinstance(histories, list | tuple) or len(histories) != count:
-        raise InputError(
-            f"histories[{label!r}] must be a list of {count} histories, one a value, "
-            f"got {_validate.shown(histories)}"
-        )
-    each = [stats.interval(stats.scores(h, metric, repr(label))[:, -1]) for h in histories]
-    mean, low, high = (np.array([getattr(i, k) for i in each]) for k in ("mean", "low", "high"))
-    return stats.Interval(mean, low, high, sum(i.used for i in each), sum(i.trials for i in each))

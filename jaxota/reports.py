@@ -1,12 +1,20 @@
-"""Experiments of one's own: a function that runs studies and returns a report."""
+"""Reports: the outcome of a study or an experiment as a table, remarks, rows, data and a figure."""
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from jaxota._core import inputs
 from jaxota.errors import InputError
+
+ROWS = 40  # of a table on the screen; the CSV has all
+PANELS = 12  # of maps in a figure
+NAMED = 8  # settings that remarks name one by one; of more, they give the number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Experiment:
 
     Attributes:
         name: the name of the function.
-        about: one line for `jaxota list` and for tables.
+        about: one line for tables and lists.
         function: called as `function(run, **options)`. `run(study)` runs a `Study` chunk by chunk
             and returns its `xarray.Dataset`.
     """
@@ -85,16 +93,213 @@ def experiment(about: str) -> Callable[[Callable[..., Report]], Experiment]:
     return decorate
 
 
-def parsed(name: str, text: str, default: Any) -> Any:
-    """The value of an option that was typed as `text`, of the type that its default has."""
-    kinds: tuple[type, ...] = (int, float) if default is None else (type(default),)
-    if isinstance(default, bool):
-        return {"true": True, "false": False}[inputs.chosen(name, text.lower(), ("true", "false"))]
-    for kind in kinds:
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    if default is None:
-        return text
-    raise InputError(f"--set {name} must be of type {kinds[0].__name__}, got {text!r}")
+def study_report(
+    dataset: Any,
+    metric: str | None = None,
+    *,
+    title: str = "",
+    snr: str = "",
+    seed: int | None = None,
+    draw: dict[str, Any] | None = None,
+    sweep: bool = False,
+) -> Report:
+    """Report what a study left: algorithms side by side, in each setting, against the reference.
+
+    Args:
+        dataset: what `Study.run` returned, or `jo.open` opened.
+        metric: the score of the table and the figure; by default the study's own.
+        title: what was studied, in words; by default the axes and their sizes.
+        snr: the SNR in words; by default as the study's channel has it.
+        seed: the seed of data and trials, for the caption.
+        draw: options of `jo.plots.study`, which draws the figure.
+        sweep: whether the rows of the CSV count `used` and `trials`, ordered by metric; by default
+            they are ordered by algorithm, and rows of a metric `diverged` count what is left out.
+    """
+    from jaxota.study import summary as summaries  # loads scipy, which is slow
+
+    metric = summaries.metric_of(dataset, metric)
+    scores = summaries.summary(dataset, metric)
+    description = json.loads(dataset.attrs["description"])
+    name, axes = dataset.attrs["study"], list(dataset.attrs["axes"])
+    snr = snr or _snr(description, axes)
+    trials = counted(int(scores.trials.max()), "trial")
+    # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
+    powers = {} if sweep else {k: dataset[k].astype("f8") for k in _POWERS if k in dataset}
+    power = summaries.power_ratio(dataset.assign(powers))
+
+    def figure() -> Any:
+        from jaxota import plots  # loads matplotlib, which is slow
+
+        heading = f"{title}\n{snr}, {trials}" if title else f"{name}, {snr}"
+        return plots.study(dataset, metric, heading, **(draw or {}))
+
+    done, chunks = (dataset.attrs.get(k) for k in ("chunks_done", "chunks"))
+    sizes = " × ".join(f"{dataset.sizes[axis]} {axis}" for axis in axes) or "one setting"
+    ending = "" if seed is None else f", seed {seed}"
+    ending += "" if done == chunks else f", {done} of {chunks} chunks so far"
+    return Report(
+        name=name,
+        caption=f"{name}: {title or sizes}, {snr}; "
+        f"{counted(description['rounds'], 'round')}, {trials}{ending}",
+        table=_table(dataset, metric, scores, power.max("round")),
+        remarks=_remarks(dataset, scores),
+        dataset=_labelled(dataset, metric, description),
+        csv=_rows(dataset, power, sweep),
+        figure=figure,
+    )
+
+
+_POWERS = ("power", "control_power")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _snr(description: dict[str, Any], axes: list[str]) -> str:
+    channel = description["channel"]
+    per = "" if "snr_per" in axes else f" per {channel['snr_per']}"
+    if "snr_db" in axes or "channel" in description["swept"]:
+        return f"SNR{per}"
+    return f"SNR {float(channel['snr_db']):g} dB{per}"
+
+
+def _places(scores: Any) -> Iterator[tuple[dict[str, int], list[Any]]]:
+    """Every algorithm in every setting: its position along each dimension, and its labels."""
+    lead = scores.used.sizes
+    for point in np.ndindex(*lead.values()):
+        place = dict(zip(map(str, lead), map(int, point), strict=True))
+        yield place, [scores.used[name].values[i] for name, i in place.items()]
+
+
+def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]]:
+    """Last score, largest power ratio and paired difference of each algorithm and setting."""
+    from jaxota.study.summary import summary
+
+    reference, differences = dataset.attrs["reference"], summary(dataset, metric, difference=True)
+    headings = (f"final {metric}", "power ratio", f"difference to {reference}")
+    rows = [["algorithm", *dataset.attrs["axes"], *headings]]
+    for _, (place, labels) in zip(range(ROWS), _places(scores), strict=False):
+        final, other = scores.at(**place), differences.at(**place)
+        rows.append(
+            [
+                *map(str, labels),
+                plus_minus(final) if final.trials else "not there yet",
+                f"{float(power.isel(place)):.3g}",
+                "–" if labels[0] == reference else plus_minus(other, "no pairs"),
+            ]
+        )
+    return rows
+
+
+def plus_minus(value: Any, nothing: str = "") -> str:
+    """Return the last mean ± half width of an interval, in the digits that the width supports.
+
+    Args:
+        value: a `jo.stats.Interval`.
+        nothing: the words for no trial left; with them, the number is a difference and has a sign.
+    """
+    sign = "+" if nothing else ""
+    mean, half = (float(np.ravel(x)[-1]) for x in (value.mean, value.half_width))
+    if not value.used:
+        return nothing or "all diverged"
+    if value.used == 1:
+        return f"{mean:{sign}.4g}"
+    digits = max(0, 1 - int(np.floor(np.log10(half)))) if half > 0 else 3
+    if digits > 8 or abs(mean) >= 1e6:
+        return f"{mean:{sign}.3g} ± {half:.2g}"
+    return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
+
+
+def _remarks(dataset: Any, scores: Any) -> list[str]:
+    most = int(scores.trials.max())
+    sizes = {a: dataset.sizes[a] for a in dataset.attrs["axes"] if dataset.sizes[a] > 1}
+    lines = [
+        f"± is a 95 % interval over {counted(most, 'trial')}. Power ratio: max_i ‖x_i‖²/P of the "
+        "larger block, mean over trials, largest of all rounds (up to 1 is within the budget)."
+    ]
+    if sizes:
+        lines[0] += " Differences are to the same setting."
+    if scores.used.size > ROWS:
+        lines.append(f"The first {ROWS} of {scores.used.size} rows; the CSV has all.")
+    if len(sizes) > 2:
+        (y, x), places = map_axes(sizes, dataset.sizes["algorithm"])
+        others = {name: size for name, size in sizes.items() if name not in (y, x)}
+        settings = f"{len(places)} of {math.prod(others.values())} settings of {', '.join(others)}"
+        lines.append(f"The figure maps {y} × {x}, {settings}.")
+    lost, silent = {}, {}
+    for place, labels in _places(scores):
+        label, trials = ", ".join(map(str, labels)), int(scores.trials.isel(place))
+        if gone := trials - int(scores.used.isel(place)):
+            verb = "is" if gone == 1 else "are"
+            lost[label] = f"{gone} of {counted(trials, 'trial')} diverged, and {verb} left out"
+        if dataset.attrs["keep"] == "trials":
+            share = float((dataset.participants.isel(place) == 0).mean())
+            if share > 0:
+                silent[label] = f"nobody transmitted in {share:.1%} of rounds."
+    if len(lost) > NAMED:
+        total = counted(int((scores.trials - scores.used).sum()), "trial")
+        lines.append(f"{total} diverged, and are left out of the means.")
+    else:
+        lines += [f"{label}: {words} of the means." for label, words in lost.items()]
+    if len(silent) > NAMED:
+        lines.append(f"In {len(silent)} rows there are rounds in which nobody transmitted.")
+    else:
+        lines += [f"{label}: {words}" for label, words in silent.items()]
+    if most == 1:
+        lines.append("One trial has no interval: ask for more with --trials.")
+    if dataset.attrs.get("chunks_done") != dataset.attrs.get("chunks"):
+        lines.append("The sweep is not finished: what is missing is left out.")
+    return lines
+
+
+def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[dict[str, int]]]:
+    """Choose the two longest axes for maps, and the settings of the others that have room.
+
+    Args:
+        sizes: the number of values along each axis.
+        algorithms: the number of maps for each setting of the other axes.
+    """
+    longest = sorted(sizes, key=lambda name: -sizes[name])[:2]
+    others = [name for name in sizes if name not in longest]
+    points = np.ndindex(*(sizes[name] for name in others))
+    places = [dict(zip(others, map(int, point), strict=True)) for point in points]
+    return [name for name in sizes if name in longest], places[: max(1, PANELS // algorithms)]
+
+
+def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
+    """Tidy rows of all scores: a `pandas.DataFrame`."""
+    import pandas
+    import xarray
+
+    from jaxota.study.summary import summary
+
+    axes, numbers = ["algorithm", *dataset.attrs["axes"]], ["mean", "ci_low", "ci_high"]
+    ratio = power.sel(round=dataset.evaluation.values).rename(round="evaluation")
+    frames = []
+    for metric in dataset.attrs["scores"]:
+        scores = summary(dataset, metric)
+        curves = dict(zip(numbers, (scores.mean, scores.low, scores.high), strict=True))
+        counts = {"used": scores.used.astype(int), "trials": scores.trials.astype(int)}
+        values = xarray.Dataset(curves | {"power_ratio": ratio} | counts)
+        frame = values.to_dataframe(dim_order=[*axes, "evaluation"]).reset_index()
+        frames.append(frame.assign(metric=metric, place=frame.index // values.sizes["evaluation"]))
+    last = frames[0].groupby("place").tail(1)
+    count = (last.trials - last.used).astype(float)
+    frames.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
+    rows = pandas.concat(frames[:-1]) if sweep else pandas.concat(frames)
+    rows = rows if sweep else rows.sort_values("place", kind="stable")
+    rows = rows.rename(columns={"evaluation": "round"}).astype(dict.fromkeys(axes, object))
+    columns = [*axes, "round", "metric", *numbers, "power_ratio"]
+    return rows[[*columns, "used", "trials"] if sweep else columns].reset_index(drop=True)
+
+
+def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
+    """The dataset with numbered trials and with the settings that a reader looks for first."""
+    numbered = {d: np.arange(dataset.sizes[d]) for d in ("trial", "parameter") if d in dataset.dims}
+    fields = {k: description["channel"].get(k) for k in ("snr_db", "snr_per", "power")}
+    if isinstance(task := description.get("task"), dict):
+        fields |= {k: task.get(k) for k in ("dataset", "init_scale")}
+    plain = {k: v for k, v in fields.items() if isinstance(v, str | int | float)}
+    return dataset.assign_coords(numbered).assign_attrs(**plain, metric=metric)

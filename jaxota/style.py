@@ -1,4 +1,4 @@
-"""One look for all pictures."""
+"""Colours, dashes, markers, fonts and sizes that all figures share."""
 
 import contextlib
 import contextvars
@@ -20,7 +20,7 @@ from jaxota.stats import Interval
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = "os^Dv*P"
-# What an algorithm looks like in every picture, by its name without what is added to it.
+# Algorithms whose look is the same in every figure, by their names in lower case.
 KNOWN = ("noisy fedavg", "cotaf", "baaf", "cobaaf", "scaffold", "fedavg", "wise")
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -46,10 +46,19 @@ LABELS = {
     "loss": r"loss $F(\hat{\theta})$",
     "accuracy": "test accuracy",
 }
+AXES = {
+    "snr_db": "SNR (dB)",
+    "users": "users $N$",
+    "steps": "local steps $K$",
+    "step_size": r"step size $\eta$",
+    "data_spread": "data spread",
+    "model_spread": "model spread",
+    "csi_error": "variance of the CSI error",
+}
 
 
 class Look(NamedTuple):
-    """Of a curve."""
+    """Number, colour, dash and marker of one curve."""
 
     number: int
     colour: str
@@ -58,21 +67,21 @@ class Look(NamedTuple):
 
 
 def _look(number: int) -> Look:
-    """The look of a number: one more round of the colours has other dashes and markers."""
+    """Return the look of a number; the second round of colours has other dashes and markers."""
     other = (number + 3 * (number // len(COLOURS))) % len(DASHES)  # not those of its neighbours
     return Look(number, COLOURS[number % len(COLOURS)], DASHES[other], MARKERS[other])
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """The look of each curve of a picture: an algorithm's own, whatever else is in the picture.
+    """Return the look of each curve: an algorithm's own, whatever else is in the figure.
 
-    "COBAAF (online)" looks like COBAAF; beside COBAAF it has its colour, with other dashes. Labels
-    of nothing known take the looks that are left, in order.
+    "COBAAF (online)" looks like COBAAF; beside COBAAF it has its colour, with other dashes. Other
+    labels take the looks that are left, in order.
     """
     every = list(dict.fromkeys(labels))
     numbers: dict[str, int] = {}
     for label in sorted(every, key=lambda label: _known(label) != label.casefold()):
-        if (name := _known(label)) in KNOWN:  # plain names come first to what is theirs
+        if (name := _known(label)) in KNOWN:  # plain names take their looks first
             same = itertools.count(KNOWN.index(name), len(COLOURS))
             numbers[label] = next(n for n in same if n not in numbers.values())
     for label in every:
@@ -82,7 +91,7 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
 
 
 def _known(label: str) -> str:
-    """The name of an algorithm in a label: what stands before brackets and commas."""
+    """Return the name of an algorithm in a label: the words before brackets and commas."""
     return re.split(r" \(|, ", label)[0].replace("_", " ").casefold()
 
 
@@ -91,7 +100,7 @@ _paper = contextvars.ContextVar("_paper", default=False)
 
 @contextlib.contextmanager
 def drawn_for(style: str) -> Iterator[None]:
-    """Pictures that are made inside are for the screen, or for one column of a paper."""
+    """Draw figures inside the block for the screen, or for one column of a paper."""
     before = _paper.set(style == "paper")
     try:
         yield
@@ -100,27 +109,27 @@ def drawn_for(style: str) -> Iterator[None]:
 
 
 def on_paper() -> bool:
-    """Whether a picture is for one column of a paper."""
+    """Whether figures are drawn for one column of a paper."""
     return _paper.get()
 
 
 def rc_params() -> dict[Any, Any]:
-    """What matplotlib is told of a picture."""
+    """Return matplotlib's parameters for a figure."""
     return STYLE | PAPER if on_paper() else STYLE
 
 
 def width(columns: int) -> float:
-    """One column of a paper in inches, or all of both, which a picture for a paper never takes."""
+    """Return the inches of one column of a paper, or of two, which `paper` never takes."""
     return 3.5 if columns == 1 or on_paper() else 7.16
 
 
 def columns(count: int, most: int) -> int:
-    """How many of `count` stand side by side: all, or on paper no more than `most`."""
+    """Return how many of `count` panels stand side by side: all, or on paper up to `most`."""
     return min(count, most) if on_paper() else count
 
 
 def subplots(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of panels on one vertical scale: side by side, on paper below each other."""
+    """Make panels on one vertical scale: side by side, on paper below each other."""
     across = columns(count, 1)
     rows = count // across
     size = width(count), height if rows == 1 else 1 + rows * (height - 1)
@@ -130,6 +139,7 @@ def subplots(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axe
 
 
 def label_axes(axes: Axes, label: str, name: str) -> None:
+    """Label the horizontal axis, draw a grid, and set a panel's name above it."""
     axes.set_xlabel(label)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     if name:
@@ -145,6 +155,17 @@ def curve(
     floor: float,
     every: int | None = None,
 ) -> None:
+    """Draw a mean and its band; marks on the edge show where the band lies below `floor`.
+
+    Args:
+        axes: the panel.
+        look: colour, dash and marker.
+        label: its name in the legend; trials that diverged are counted there.
+        rounds: where the mean and the band are given.
+        band: the mean and its bounds.
+        floor: the lower end of a logarithmic axis, or −inf.
+        every: points from one marker to the next; by default markers of curves alternate.
+    """
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
     first = look.number % len(COLOURS) * len(rounds) // 50  # markers of curves that meet stay apart
@@ -173,8 +194,27 @@ def curve(
         )
 
 
+def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
+    """Colour a cell for each of `values` and label rows and columns by its coordinates.
+
+    Args:
+        axes: where to draw.
+        values: an `xarray.DataArray` [y, x].
+        norm: scale of the colours; by default linear from the least to the largest value.
+        cmap: the colours.
+
+    Returns:
+        The image, for a colour bar.
+    """
+    image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
+    for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
+        labels = [x if isinstance(x, str) else f"{x:g}" for x in values[name].values]
+        axis.set_ticks(range(len(labels)), labels)
+    return image
+
+
 def log_floor(bands: list[Interval]) -> float:
-    """Where a logarithmic axis ends: below every mean and every band that stays above zero."""
+    """Return the end of a logarithmic axis, below all means and all bands above zero."""
     means = np.concatenate([band.mean for band in bands])
     lows = np.concatenate([band.low for band in bands])
     means, lows = means[means > 0], lows[lows > 0]
@@ -186,6 +226,7 @@ def log_floor(bands: list[Interval]) -> float:
 
 
 def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:
+    """Label and scale the vertical axis; a logarithmic one ends at `floor`."""
     axes.set_ylabel(LABELS.get(metric, metric))
     if log:
         axes.set_yscale("log")
@@ -197,23 +238,23 @@ def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:
 
 
 def title_and_legend(figure: Figure, row: Sequence[Axes], title: str) -> None:
-    """The title above, the legend below all panels, where it covers no curve."""
+    """Set the title above and the legend below all panels, where it covers no curve."""
     across = 2 if len(row) == 1 else columns(4, 2)
     figure.legend(*legend_entries(row), loc="outside lower center", ncols=across, handlelength=3.2)
     figure_title(figure, title, 7 if len(row) == 1 else 8)
 
 
 def figure_title(figure: Figure, title: str, size: int = 8) -> None:
-    """The title above, in lines that a column has room for."""
+    """Set the title above, in lines that fit into a column."""
     if on_paper():
         title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
     figure.suptitle(title, fontsize=size)
 
 
 def legend_entries(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
-    """Handles and labels of all panels, each label once."""
-    found: dict[str, Any] = {}
+    """Return the handles and labels of all panels, each label once."""
+    entries: dict[str, Any] = {}
     for axes in row:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
+            entries.setdefault(label, handle)
+    return list(entries.values()), list(entries)

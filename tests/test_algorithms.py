@@ -56,7 +56,7 @@ def test_cobaaf_is_scaffold_over_the_ideal_channel(task, start):
     list(zip(PRECODERS, ESTIMATORS, strict=True)),
     ids=lambda part: type(part).__name__,
 )
-def test_each_part_is_the_same_over_the_ideal_channel(task, start, precode, estimate):
+def test_parts_make_no_difference_over_the_ideal_channel(task, start, precode, estimate):
     noisy = _run(jo.cobaaf(**LOCAL, precode=precode, estimate=estimate), task, start)
     assert_equal(noisy, _run(jo.scaffold(**LOCAL), task, start), task, start[:TRIALS])
     assert (noisy.error <= 1e-9).all()
@@ -121,18 +121,18 @@ def test_identical_users_make_scaffold_fedavg(arrays, start):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [None, 3])
-def test_a_proximal_term_of_nothing_is_none(task, start, batch):
+def test_a_proximal_term_of_zero_is_plain_sgd(task, start, batch):
     """μ = 0 is plain SGD to the bit, over the air too; and one step never meets its pull."""
     channel, quiet = jo.Channel(snr_db=3.0), jo.Channel(snr_db=np.inf)
     for steps, mu, over in ((3, 0.0, channel), (3, 0.0, quiet), (1, 7.0, quiet)):
         plain = jo.cotaf(1e-2, steps, batch, precode=jo.Online())
-        held = plain.replace(local=jo.Proximal(1e-2, steps, batch, mu))
-        runs = [_run(algorithm, task, start, over).model for algorithm in (plain, held)]
+        proximal = plain.replace(local=jo.Proximal(1e-2, steps, batch, mu))
+        runs = [_run(algorithm, task, start, over).model for algorithm in (plain, proximal)]
         np.testing.assert_array_equal(*runs)
 
 
 @pytest.mark.slow
-def test_a_strong_pull_leaves_the_last_step(task, start):
+def test_a_strong_proximal_pull_undoes_all_but_the_last_step(task, start):
     """ημ = 1: before each step users are back at θ̂ − ηg, so that K steps carry no further."""
     pulled = jo.fedavg(1e-2, 3).replace(local=jo.Proximal(1e-2, 3, mu=100.0))
     short, long = (
@@ -177,7 +177,7 @@ def test_algorithms_share_their_random_numbers(task, start):
     np.testing.assert_allclose(plain.error[:, 0], 10 * louder.error[:, 0], rtol=1e-3)
 
 
-def test_parts_replace_freely():
+def test_replace_exchanges_one_part():
     algorithm = jo.baaf(1e-2, 2).replace(precode=jo.Online())
     assert isinstance(algorithm.precode, jo.Online)
     assert jnp.float32(algorithm.local.step_size) == jnp.float32(1e-2)

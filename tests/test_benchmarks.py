@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "throughput"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "bench.py")

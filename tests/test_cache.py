@@ -6,9 +6,10 @@ from pathlib import Path
 
 import jax
 import pytest
-from processes import assert_one_line, finished, process
+from processes import assert_one_line, finished
+from processes import process as started_process
 
-from jaxota.cli import cache as _cache
+from jaxota.cli import process
 from jaxota.errors import InputError
 
 SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3")
@@ -22,7 +23,7 @@ def run(tmp_path):
         environment = os.environ | {"JAXOTA_CACHE": str(cache), "HOME": str(tmp_path)}
         environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         words = "-m", "jaxota", *SMALL, "--out", tmp_path / "out"
-        with process(*words, env=environment, cwd=tmp_path) as started:
+        with started_process(*words, env=environment, cwd=tmp_path) as started:
             code, _, errors = finished(started)
         assert code == 0
         return errors
@@ -59,7 +60,6 @@ def test_a_cache_that_cannot_be_written_is_one_line(run, tmp_path):
 def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path):
     changed = {}
     monkeypatch.setattr(jax.config, "update", changed.__setitem__)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # to be put back
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -67,28 +67,29 @@ def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path)
         monkeypatch.delenv("JAXOTA_CACHE", raising=False)
     else:
         monkeypatch.setenv("JAXOTA_CACHE", place)
-    _cache.keep_programs()
+    process.keep_programs()
     folder = Path(changed.get("jax_compilation_cache_dir", ""))
     there = {"here": Path("here"), "~/there": tmp_path / "there", None: tmp_path / "jaxota"}
     assert folder.parent == there.get(place, Path())
-    assert _cache.folder() == there.get(place, tmp_path / "jaxota")
+    assert process.cache_folder() == there.get(place, tmp_path / "jaxota")
 
 
 def test_nobodys_home_is_no_folder(monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "~nobody-of-this-name/x")
     with pytest.raises(InputError, match="JAXOTA_CACHE must be a folder, or off, got ~nobody"):
-        _cache.folder()
+        process.cache_folder()
 
 
 def test_other_warnings_are_still_shown(monkeypatch, tmp_path):
-    """Of damaged programs, all of that name are removed; other words pass."""
+    """Of damaged programs, all of that name are removed; other warnings pass."""
     shown = []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(str(message)))
-    _cache._heal(tmp_path)
+    before = warnings.showwarning
     names = "jit_run-01-cache", "jit_run-02-cache", "jit_other-01-cache"
     for name in names:
         (tmp_path / name).touch()
-    with warnings.catch_warnings():
+    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", str(tmp_path), raising=False)
+    with process.replacing_damaged_programs():
         warnings.simplefilter("always")
         warnings.warn(
             "Error writing persistent compilation cache entry for 'jit_other': x", stacklevel=1
@@ -97,5 +98,5 @@ def test_other_warnings_are_still_shown(monkeypatch, tmp_path):
             "Error reading persistent compilation cache entry for 'jit_run': x", stacklevel=1
         )
         warnings.warn("the sky falls", stacklevel=1)
-    assert shown == ["the sky falls"]
+    assert shown == ["the sky falls"] and warnings.showwarning is before
     assert [path.name for path in tmp_path.iterdir()] == ["jit_other-01-cache"]

@@ -109,8 +109,8 @@ def test_no_budget_is_too_small_or_too_large_for_float32(task, start):
                     np.testing.assert_allclose(*same, rtol=2e-4, err_msg=f"{name} at {power}")
 
 
-def test_carriers_of_ones_own_need_no_ratio():
-    """One that knows sw2 alone is asked for it, and for the budget of the block."""
+def test_a_carrier_may_give_the_noise_variance_in_place_of_the_ratio():
+    """sw2/P then comes from `noise_variance` and the budget of the block."""
 
     class Plain:
         power, control_budget = 4.0, 8.0
@@ -170,7 +170,7 @@ def test_extreme_energies_neither_overflow_nor_vanish(task, start):
                 assert (np.asarray(history.power) == np.inf).all()
 
 
-def test_an_energy_for_each_user_weights_the_average():
+def test_one_energy_per_user_weights_the_average():
     """x_i = √(P/E_i) v_i: the server holds Σ√α_i v_i/Σ√α_i over those heard, noise sw2/(Σ√α_i)²."""
     values = np.random.default_rng(0).standard_normal((4, 3), np.float32)
     energy, noise, floor = np.float32([0.5, 2.0, 8.0, 0.1]), np.float32(0.7), 0.6

@@ -13,9 +13,9 @@ from scipy import stats as scipy_stats
 
 import jaxota as jo
 from jaxota import figures
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.experiments import claims, claims_lines, claims_page, claims_runs, draws
-from jaxota.tasks.images import storage
+from jaxota.tasks import image_files
 
 ROOT = Path(__file__).parent.parent
 
@@ -184,11 +184,13 @@ def test_the_settings_are_those_of_the_figures():
 
 
 def test_digits_stand_in_for_mnist_and_that_is_said(monkeypatch):
-    monkeypatch.setattr(storage, "load", lambda *_: (_ for _ in ()).throw(jo.InputError("no net")))
+    monkeypatch.setattr(
+        image_files, "load", lambda *_: (_ for _ in ()).throw(jo.InputError("no net"))
+    )
     (runs,), said = claims_runs.runs(claims_runs.chosen("6"))
     assert runs.data == "8×8 digits" and runs.draws == 5
     assert said.startswith("MNIST is not to be had") and said.endswith("no net.")
-    monkeypatch.setattr(storage, "load", lambda *_: ())
+    monkeypatch.setattr(image_files, "load", lambda *_: ())
     (runs,), said = claims_runs.runs(claims_runs.chosen("7"))
     assert runs.data == "MNIST" and said == "" and runs.figures == ("fig4", "fig5")
 
@@ -267,7 +269,7 @@ def test_it_goes_on_where_it_was_and_with_more_draws(small, tmp_path):
         (["--only", "1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["--only", "1", "--dataset", "digits"], "--dataset is for claims on images"),
         (["--only", "6", "--dataset", "imagenet"], "dataset must be one of mnist"),
-        (["--only", "6", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (["--only", "6", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (["--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
     ],
 )

@@ -20,11 +20,8 @@ import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching as _chunks
 from jaxota._core import devices as _devices
-from jaxota.cli import cache as _cache
-from jaxota.cli import commands as cli
-from jaxota.cli import experiment, runner
-from jaxota.cli import surroundings as _surroundings
-from jaxota.experiments import bounds, rates, wise, wise_images
+from jaxota.cli import main as cli
+from jaxota.cli import process, run
 from jaxota.study.executor import StudyJob
 
 SMALL = ["run", "fig1", "--trials", "4", "--rounds", "3"]
@@ -45,7 +42,7 @@ def small(monkeypatch, tmp_path):
 @pytest.fixture
 def few_calibrations(monkeypatch):
     """Plans of 5 runs, where an experiment would take 100 and the test asks for no plan."""
-    monkeypatch.setattr(experiment, "Study", functools.partial(jo.Study, calibration_trials=5))
+    monkeypatch.setattr(figures, "Study", functools.partial(jo.Study, calibration_trials=5))
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +100,7 @@ def test_numbers_are_those_of_simulate(small):
     small("--snr-db", "3", "--seed", "5")
     data = xarray.load_dataset(small.out / "fig1.nc", engine="h5netcdf")
     k_data, k_trials = jax.random.split(jax.random.key(5))
-    fig1 = figures.EXPERIMENTS["fig1"]
+    fig1 = figures.FIGURES["fig1"]
     for label in ("COBAAF", "noisy FedAvg"):
         alone = jo.simulate(
             k_trials,
@@ -138,7 +135,7 @@ def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
 def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, few_calibrations):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
-    settings = list(figures.EXPERIMENTS[name].channels)
+    settings = list(figures.FIGURES[name].channels)
     printed = capsys.readouterr().out
     assert all(setting in printed for setting in settings)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
@@ -166,7 +163,7 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
     printed, errors = capsys.readouterr()
     assert errors == "" and "8×8 digits" in printed and "SNR 10 dB per symbol" in printed
     assert "final accuracy" in printed and "difference to COTAF" in printed
-    chosen = figures.EXPERIMENTS[name]
+    chosen = figures.FIGURES[name]
     assert all(label in printed for label in chosen.algorithms)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
     assert data.accuracy.dims == ("algorithm", "trial", "evaluation")
@@ -183,98 +180,12 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
-def _small_studies(monkeypatch):
-    case = dataclasses.replace(bounds.CASES[0], rounds=(12, 25))
-    monkeypatch.setattr(bounds, "CASES", (case,))
-    for name, value in {"SWEPT_USERS": (4, 16), "ROUNDS": 8, "LONG": 8, "DRAWS": 2}.items():
-        monkeypatch.setattr(rates, name, value)
-    some = {k: v for k, v in rates._algorithms(rates.REACH).items() if "identity" in k}
-    monkeypatch.setattr(rates, "_algorithms", lambda *_, **__: some)
-    small = {"DRAWS": 3, "EVERY": 3, "CALIBRATION_TRIALS": 2, "STEP_SIZES": (1e-3, 1e-2)}
-    for name, value in small.items():
-        monkeypatch.setattr(wise, name, value)
-    few = wise.Map((wise.Shape(3, 2),), ((0.1, 1.0), (1.0, 1.0)), (0.0, 20.0), 6)
-    other = dataclasses.replace(few, shapes=(wise.Shape(3, 2, 10, None), wise.Shape(2, 1, 12)))
-    for name in wise.MAPS:
-        monkeypatch.setitem(wise.MAPS, name, other if name == "offmap" else few)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "bounds",
-            ("BAAF: Theorem 1 holds at all 5", "not met: R ≥ 24", "initial distance", "2 trials"),
-        ),
-        ("rates", ("users N", "participants S of 16", "COBAAF, identity", "theorem's")),
-        ("wise", ("best in hindsight", "of 4", "Worst against same step size", "after 6")),
-        ("offmap", ("best in hindsight", "of 8", "mean power on the model block", "WISE 0.")),
-        ("rivals", ("coded means", "mean power P", "server optimisers", "all", "of 4")),
-        ("ablation", ("no correction", "no coded means", "of 4", "gain 1", "σ² tenfold")),
-    ],
-)
-def test_theory_beside_simulation(name, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("JAXOTA_CACHE", "off")
-    _small_studies(monkeypatch)
-    command = ["run", name, "--trials", "2", "--seed", "4", "--out", str(tmp_path)]
-    assert cli.main(command) == 0
-    printed, errors = capsys.readouterr()
-    assert errors == "" and "seed 4" in printed
-    assert all(word in printed for word in words), printed
-    assert sorted(os.listdir(tmp_path)) == [f"{name}.csv", f"{name}.nc", f"{name}.png"]
-    data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
-    with open(tmp_path / f"{name}.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    if name == "bounds":
-        assert data.gap.dims == ("algorithm", "draw", "rounds", "trial") and len(rows) == 5 * 2
-    elif name == "ablation":
-        assert data.ratio.dims[0] == "algorithm" and len(rows) == 11 * 4
-        assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0]))
-    elif name == "rivals":
-        groups = (data[k] for k in data if k != "ratio_all")
-        assert len(rows) == 4 * 4 * 3 * 2
-        np.testing.assert_array_equal(data.ratio_all, functools.reduce(np.maximum, groups))
-    elif name in ("wise", "offmap"):
-        regimes = 4 if name == "wise" else 8
-        assert data.ratio_best_in_hindsight.sizes["draw"] == 3 and len(rows) == 2 * regimes * 6
-        assert (data.ratio_best_in_hindsight >= data.ratio_same_step_size - 1e-6).all()
-    else:
-        assert data.floor.dims == ("against", "algorithm", "point")
-        assert len(rows) == 2 * 2 + 2 * 4 + 2 * 4
-
-
-@pytest.mark.slow
-def test_wise_on_images(tmp_path, capsys, monkeypatch):
-    """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
-    monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
-    for name, value in {"ROUNDS": 4, "EVERY": 2, "DEALS": 2, "CALIBRATION_TRIALS": 2}.items():
-        monkeypatch.setattr(wise_images, name, value)
-    assert cli.main(["run", "images", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]) == 0
-    printed, errors = capsys.readouterr()
-    assert errors == "" and "8×8 digits" in printed and "seed 3" in printed
-    data = xarray.load_dataset(tmp_path / "images.nc", engine="h5netcdf")
-    last = data.accuracy.sel(partition="iid", snr_db=10.0).isel(round=-1)
-    mine = last.sel(algorithm="WISE", step_size=0.01)
-    for algorithm in ("COTAF", "BAAF", "COBAAF"):
-        lead = float((mine - last.sel(algorithm=algorithm, step_size=0.01)).mean())
-        assert f"{lead:+.4f} ±" in printed
-    with open(tmp_path / "images.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 2 * 2 * 5 * 3 * 2
-    assert float(rows[1]["mean"]) == pytest.approx(
-        float(data.accuracy.isel(partition=0, snr_db=0, algorithm=0, step_size=0, round=1).mean()),
-        rel=1e-5,
-    )
-
-
 @pytest.mark.slow
 def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
-    changed = dataclasses.replace(figures.EXPERIMENTS["fig1"], channels={"": deaf})
-    monkeypatch.setitem(figures.EXPERIMENTS, "fig1", changed)
+    changed = dataclasses.replace(figures.FIGURES["fig1"], channels={"": deaf})
+    monkeypatch.setitem(figures.FIGURES, "fig1", changed)
     assert small() == 0
     printed = capsys.readouterr().out
     assert "COTAF: nobody transmitted in 100.0% of rounds" in printed
@@ -284,8 +195,8 @@ def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
 @pytest.mark.slow
 def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
     wild = {"COTAF": jo.cotaf(1e3, 2, 2), "BAAF": jo.baaf(1e-2, 2, 2)}
-    changed = dataclasses.replace(figures.EXPERIMENTS["fig1"], algorithms=wild)
-    monkeypatch.setitem(figures.EXPERIMENTS, "fig1", changed)
+    changed = dataclasses.replace(figures.FIGURES["fig1"], algorithms=wild)
+    monkeypatch.setitem(figures.FIGURES, "fig1", changed)
     assert small("--rounds", "20") == 0
     printed = capsys.readouterr().out
     assert "COTAF: 4 of 4 trials diverged" in printed and "BAAF:" not in printed
@@ -310,13 +221,12 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
-        (["run", "bounds", "--rounds", "9"], "--rounds is not for bounds, which sets it"),
-        (["run", "rates", "--snr-db", "9"], "--snr-db is not for rates, which sets it"),
-        (["run", "bounds", "--trials", "1"], "trials must be a whole number ≥ 2, got 1"),
+        (["run", "fig1", "--set", "steps=2"], "--set is for experiments from a file"),
+        (["run", "nothing.py"], "nothing.py cannot be read"),
         (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
-        (["run", "fig4", "--data-dir", "no/such"], "data_dir must be a folder, got no/such"),
+        (["run", "fig4", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (
             ["run", "cnn", "--data-dir", "."],
             "data_dir must not be given for digits, which need no files",
@@ -330,6 +240,10 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["show", "there", "--style", ""], "--style must be screen or paper, got ''"),
         (["run"], "the following arguments are required: experiment"),
         (["dance"], "invalid choice: 'dance'"),
+        (
+            ["claims", "--only", "1"],
+            "claims is now an experiment: jaxota run benchmarks/paper/claims.py",
+        ),
         ([], "the following arguments are required: COMMAND"),
     ],
 )
@@ -348,8 +262,7 @@ def test_list_and_version(capsys):
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
-        "bounds", "rates", "wise", "rivals", "offmap", "ablation", "images", "regimes",
-        "reproduction",
+        *run.experiments_in_checkout(),
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
@@ -361,7 +274,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(small, monkeypatch):
     def fault(*_, **__):
         raise ValueError("an internal fault")
 
-    monkeypatch.setattr(runner, "run", fault)
+    monkeypatch.setattr(run, "run", fault)
     with pytest.raises(ValueError, match="an internal fault"):
         small()
     assert not small.out.exists()
@@ -390,6 +303,22 @@ OTHER = SMALL.replace(trials=2)
 """
 
 
+MY_EXPERIMENT = """
+import jaxota as jo, matplotlib.figure, pandas
+from my_study import SMALL
+
+@jo.experiment("Gaps of two algorithms")
+def floors(run, seed: int = 0, trials: int = 3, scale: float = 1.0, label=None):
+    data = run(SMALL.replace(trials=trials, key=seed, name="gaps"))
+    gap = scale * data.gap.mean(("trial", "evaluation"))
+    rows = pandas.DataFrame({"algorithm": gap.algorithm, "gap": gap})
+    table = [["algorithm", "gap"], *([a, f"{g:.3g}"] for a, g in rows.values.tolist())]
+    said = f"scale {scale}, label {label}"
+    return jo.Report("floors", f"floors: {trials} trials", table, [said], data, rows,
+                     matplotlib.figure.Figure, markdown="# Floors")
+"""
+
+
 @pytest.fixture
 def sweep(monkeypatch, tmp_path):
     """The command for sweeps, in a folder with a study."""
@@ -397,6 +326,7 @@ def sweep(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_study.py").write_text(MY_STUDY)
+    (tmp_path / "experiment.py").write_text(MY_EXPERIMENT)
     (tmp_path / "no_study.py").write_text("x = 3")
     (tmp_path / "fails.py").write_text("x = 1 / 0")
     (tmp_path / "broken.py").write_text("x = (")
@@ -432,15 +362,14 @@ def sweep(monkeypatch, tmp_path):
         (["fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
         (["fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
         (["fig9"], "unknown experiment 'fig9': choose from fig1"),
-        (["bounds"], "bounds sets what it sweeps itself: jaxota run bounds"),
-        (["rates", "--set", "users=1,2"], "rates sets what it sweeps itself: jaxota run rates"),
+        (["experiment.py"], "floors is an experiment, not a study: jaxota run runs it"),
         (["missing.py:SMALL"], "missing.py cannot be read"),
         (["fails.py"], "fails: ZeroDivisionError: division by zero"),
         (["broken.py"], "fails: SyntaxError"),
         (["bad_study.py"], "snr_db must hold at least one value, got none"),
-        (["no_study.py"], "must hold a study to run: it holds no jo.Study"),
-        (["my_study.py:LARGE"], "must hold a study LARGE: it holds SMALL, OTHER"),
-        (["my_study.py"], "must hold a study to run: it holds SMALL, OTHER"),
+        (["no_study.py"], "no_study.py holds neither a jo.Study nor a jo.experiment"),
+        (["my_study.py:LARGE"], "my_study.py holds no LARGE: choose from SMALL, OTHER"),
+        (["my_study.py"], "holds SMALL, OTHER: choose one, as in my_study.py:SMALL"),
         (["my_study.py:SMALL", "--snr-db", "3"], "--snr-db is not for a study from a file"),
         (["my_study.py:SMALL", "--out", "/dev/null/x"], "/dev/null/x must be a folder that can"),
         ([], "the following arguments are required: study"),
@@ -536,14 +465,74 @@ def test_what_cannot_be_shown_is_one_line(folder, words, sweep, capsys, tmp_path
     assert sorted(tmp_path.iterdir()) == there
 
 
+def test_an_experiment_of_ones_own_is_run(sweep, capsys, tmp_path):
+    """Its options are flags or --set, its chunks can be kept, its files are those of a figure."""
+    options = ["--trials", "2", "--set", "scale=2", "--set", "label=x", "--out", "out"]
+    assert cli.main(["run", "experiment.py", *options, "--resume"]) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == "" and "floors: 2 trials" in printed and "scale 2.0, label x" in printed
+    written = ["floors.csv", "floors.md", "floors.nc", "floors.png", "gaps.parts"]
+    assert sorted(os.listdir("out")) == written
+    data = xarray.load_dataset("out/floors.nc", engine="h5netcdf")
+    assert data.attrs["command"] == (
+        "jaxota run experiment.py --set scale=2 --set label=x --trials 2"
+    )
+    assert data.attrs["seed"] == 0 and data.sizes["trial"] == 2
+    assert json.loads(data.attrs["table"])[0] == ["algorithm", "gap"]
+    assert cli.main(["report", "out"]) == 0  # without curves
+
+
+def test_shards_of_an_experiment_come_together(sweep, capsys, monkeypatch):
+    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 1)
+    command = ["run", "experiment.py:floors", "--trials", "3", "--out", "out", "--shard"]
+    assert cli.main([*command, "1/2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "floors: chunks of other shards are missing: 1 finished chunk is kept"
+    )
+    assert cli.main([*command, "0/2"]) == 0
+    assert "floors: 3 trials" in capsys.readouterr().out
+
+
+def test_a_study_in_a_file_is_run_and_reported_as_figures_are(sweep, capsys):
+    assert cli.main(["run", "my_study.py:SMALL", "--seed", "3", "--out", "out"]) == 0
+    printed, errors = capsys.readouterr()
+    assert (
+        errors == "" and "SMALL: one setting, SNR 10 dB per vector; 3 rounds, 4 trials" in printed
+    )
+    assert "difference to FedAvg" in printed and "s compiling" in printed
+    with open("out/SMALL.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * (2 * 3 + 1) and rows[6]["metric"] == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rounds", "9"], "--rounds is not an option of floors: choose from seed, trials, scale"),
+        (["--dataset", "mnist"], "--dataset is not an option of floors"),
+        (["--set", "only=1"], "--set only=1 is not an option of floors: choose from seed"),
+        (["--set", "scale"], "--set scale is not an option of floors"),
+        (["--set", "scale=much"], "--set scale must be of type float, got 'much'"),
+        (["--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
+        (["--memory", "4X"], "--memory must be a number of bytes such as 500M or 4G, got"),
+    ],
+)
+def test_options_that_an_experiment_does_not_have_are_refused(options, words, sweep, capsys):
+    assert cli.main(["run", "experiment.py", *options, "--out", "out"]) == 2
+    printed, errors = capsys.readouterr()
+    assert printed == "" and words in errors and errors.count("\n") == 1
+    assert not os.path.exists("out")
+
+
 def test_bars_of_others_do_not_run_through_ours(monkeypatch):
-    """tensorflow-datasets is told before it reads anything, and loaded for images alone."""
+    """tensorflow-datasets is silenced before it reads anything, and loaded for images alone."""
     silenced = []
     tfds = pytest.importorskip("tensorflow_datasets")
     monkeypatch.setattr(tfds, "disable_progress_bar", lambda: silenced.append(1))
     monkeypatch.setattr(_devices, "virtual", lambda: None)
-    monkeypatch.setattr(_cache, "keep_programs", lambda: None)
-    _surroundings.prepare(on_images=False)
+    monkeypatch.setattr(process, "keep_programs", lambda: None)
+    process.prepare()
     assert not silenced
-    _surroundings.prepare(on_images=True)
+    process.silence_downloads()
     assert silenced

@@ -195,7 +195,7 @@ def test_importing_changes_nothing_for_others():
                     signal.getsignal(signal.SIGINT), list(sys.path), list(warnings.filters))
         before = world()
         import jaxota as jo
-        import jaxota.cli.commands, jaxota.cli.runner, jaxota.cli.specs
+        import jaxota.cli.commands, jaxota.cli.run
         for name in dir(jo):
             getattr(jo, name)
         after = world()

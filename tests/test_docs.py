@@ -1,4 +1,4 @@
-"""The site builds without a warning, names all that is public, and what it shows runs."""
+"""Test that the site builds without warnings, documents public names, and shows code that runs."""
 
 import re
 import shlex
@@ -15,8 +15,7 @@ from test_readme import _blocks, _run
 from test_surface import PUBLIC
 
 import jaxota as jo
-from jaxota.cli import commands as cli
-from jaxota.cli import words as _words
+from jaxota.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
@@ -28,7 +27,7 @@ GALLERY = re.findall(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, with notebooks as they stand in git and blanks in the place of pictures."""
+    """Build the site without running notebooks, with blanks in place of pictures."""
     folder = tmp_path_factory.mktemp("docs")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs"]
     fast = ["-D", "nb_execution_mode=off", "-D", "picture_run=0"]
@@ -40,7 +39,7 @@ def site(tmp_path_factory):
 
 
 class _Links(HTMLParser):
-    """What a page refers to, and what of it can be referred to."""
+    """Links of a page, and the anchors that other pages can link to."""
 
     def __init__(self, text):
         super().__init__()
@@ -54,7 +53,7 @@ class _Links(HTMLParser):
 
 
 @pytest.mark.slow
-def test_links_within_the_site_lead_somewhere(site):
+def test_internal_links_are_not_broken(site):
     found = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     pages = {path: _Links(path.read_text(encoding="utf-8")) for path in found}
     assert len(pages) > 20
@@ -73,7 +72,7 @@ def test_links_within_the_site_lead_somewhere(site):
 
 
 @pytest.mark.slow
-def test_every_public_name_has_its_place_in_the_reference(site):
+def test_reference_documents_every_public_name(site):
     text = "".join(p.read_text(encoding="utf-8") for p in (site / "docs" / "api").glob("*.html"))
     named = set(re.findall(r'id="(jaxota\.[\w.]+)"', text))
     wanted = {name.replace("jo.", "jaxota.", 1) for name in PUBLIC if name.startswith("jo.")}
@@ -82,25 +81,25 @@ def test_every_public_name_has_its_place_in_the_reference(site):
 
 
 @pytest.mark.slow
-def test_docstrings_are_rendered_as_they_are_meant(site):
+def test_docstrings_become_lists_of_arguments_with_links(site):
     text = (site / "docs" / "api" / "running.html").read_text(encoding="utf-8")
-    terms = re.findall(r'<dt><code class="docutils literal[^>]*><span class="pre">(\w+)', text)
-    assert {"key", "algorithm", "rounds", "trials", "plan", "initial"} <= set(terms)
+    arguments = set(re.findall(r"<li><p><strong>(\w+)</strong>", text))
+    assert {"key", "algorithm", "rounds", "trials", "plan", "initial"} <= arguments
     assert "`" not in re.sub(r"<script.*?</script>|<pre.*?</pre>", "", text, flags=re.S)
-    assert 'href="algorithms.html#jaxota.cobaaf"' in text  # code that names what is public links
-    tasks = (site / "docs" / "api" / "tasks.html").read_text(encoding="utf-8")
-    assert "<dd><p>N.</p>" in tasks and "arabic" not in tasks  # no list begins with `N.`
+    assert 'href="algorithms.html#jaxota.cobaaf"' in text  # `jo.cobaaf(...)` in a docstring
+    pages = (site / "docs" / "api").glob("*.html")  # an entry such as "users: N." is no list
+    assert not any("<ol" in page.read_text(encoding="utf-8") for page in pages)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - ELSEWHERE))
-def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
+def test_python_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for block in _blocks("python", PAGES[page]):
         _run(block, names, f"{page}.md")
-        told = re.findall(r"^(.+?)  # True\b", block, re.MULTILINE)
-        assert all(eval(expression, names) for expression in told)
+        true = re.findall(r"^(.+?)  # True\b", block, re.MULTILINE)
+        assert all(eval(expression, names) for expression in true)
     assert bool(names.keys() - {"__name__", "__builtins__"}) == (
         page in ("index", "model", "methods", "theory")
     )
@@ -108,17 +107,28 @@ def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
         assert np.isfinite(run.model).all()
 
 
-def test_the_gallery_s_commands_are_understood():
+def test_contributing_lists_every_module(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import modules
+
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (written,) = modules.LIST.findall(page)
+    assert written == modules.modules(), "run: python docs/modules.py --write"
+    rows = written.splitlines()[1:-1]
+    assert all(len(row.split(maxsplit=1)) == 2 for row in rows), "a module without a docstring"
+
+
+def test_gallery_commands_parse():
     assert len(GALLERY) == PAGES["gallery"].count("```{picture}") >= 8
     for picture, _, commands in GALLERY:
         for command in commands.splitlines():
             words = shlex.split(command)
-            assert words[0] == "jaxota" and _words.parser(**cli._answers()).parse_args(words[1:])
+            assert words[0] == "jaxota" and cli.parser().parse_args(words[1:])
         assert Path(picture).stem in commands
 
 
 @pytest.mark.slow
-def test_a_picture_is_made_once(tmp_path, monkeypatch):
+def test_gallery_pictures_are_drawn_once(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "extensions"))
     import gallery
 
@@ -130,7 +140,7 @@ def test_a_picture_is_made_once(tmp_path, monkeypatch):
         gallery.made(["jaxota run nothing"], "out/nothing.png", tmp_path)
 
 
-def test_the_citation_is_of_this_version_and_of_the_paper():
+def test_citation_names_this_version_and_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0" and citation["version"] == jo.__version__
     assert {"message", "title", "authors"} <= citation.keys()

@@ -1,20 +1,17 @@
 """Anyone's parameters, loss, data and scores: the same numbers as the tasks they generalise."""
 
 import csv
-import dataclasses
-import io
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
 
 import jaxota as jo
-from jaxota import figures, plots
-from jaxota.cli import report, runner
+from jaxota import plots
+from jaxota.cli import report
 from jaxota.simulation import _program
-from jaxota.tasks import _blocks, _functions
+from jaxota.tasks import model_functions
 
 KEY = jax.random.key(0)
 DIM, SIZES = 3, (5, 2, 1)
@@ -155,8 +152,8 @@ def test_evaluation_in_blocks_changes_nothing(logistic, monkeypatch):
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(logistic, model)
 
     whole = evaluated()
-    each = _functions.activations(logistic.start, logistic.loss, logistic.columns)
-    monkeypatch.setattr(_blocks, "BLOCK", 6 * each)
+    each = model_functions.activations(logistic.start, logistic.loss, logistic.columns)
+    monkeypatch.setattr(model_functions, "BLOCK", 6 * each)
     assert logistic._block == 6  # of 15 samples in all; 2 of each user's 5
     for a, b in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
@@ -170,13 +167,18 @@ def test_what_loops_and_calls_compute_is_counted():
         return jax.lax.scan(lambda c, _: (jnp.sin(c) * 2.0, None), x, length=7)[0]
 
     called = jax.jit(lambda x: (jnp.sin(x) * 2.0).reshape(2, 5))
-    assert _blocks.computed(looped, x) == 20 and _blocks.computed(looped, x, kept=True) == 140
-    assert _blocks.computed(called, x) == 20
-    either = _blocks.computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
+    assert (
+        model_functions.count_computed(looped, x) == 20
+        and model_functions.count_computed(looped, x, kept=True) == 140
+    )
+    assert model_functions.count_computed(called, x) == 20
+    either = model_functions.count_computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
     assert either == 20
-    assert _blocks.computed(lambda x: x, x) == 0
+    assert model_functions.count_computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
-    assert _blocks.computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    assert (
+        model_functions.count_computed(lambda x, y: jnp.sin(x) + jnp.cos(y), x, shared=(x,)) == 20
+    )
 
 
 def test_memory_grows_with_what_is_evaluated(users, logistic):
@@ -194,19 +196,12 @@ def test_a_diverged_model_has_no_scores(logistic):
 
 def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     """History, xarray, files, curves, the CSV and the table of an experiment."""
-    channels = {"": jo.Channel(snr_db=20.0)}
-    experiment = dataclasses.replace(
-        figures.EXPERIMENTS["fig1"],
-        task=lambda key: logistic,
-        algorithms={"COTAF": jo.cotaf(0.1, 2, 2), "FedAvg": jo.fedavg(0.1, 2, 2)},
-        channels=channels,
-        rounds=4,
-        trials=3,
-        every=2,
-        metric="test error",
+    algorithms = {"COTAF": jo.cotaf(0.1, 2, 2), "FedAvg": jo.fedavg(0.1, 2, 2)}
+    channel = jo.Channel(snr_db=20.0)
+    study = jo.Study(
+        algorithms, channel, logistic, 4, 3, every=2, metric="test error", name="scored"
     )
-    results = runner.run(experiment)
-    history = results.histories["COTAF", ""]
+    history = jo.simulate(KEY, algorithms["COTAF"], channel, logistic, 4, 3, every=2)
     assert set(history.scores) == {"loss", "test error", "norm", "right"}
     assert history.to_xarray()["test error"].dims == ("trial", "evaluation")
     history.save(tmp_path / "run.nc")
@@ -214,15 +209,15 @@ def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     np.testing.assert_array_equal(loaded.scores["norm"], history.scores["norm"])
     axes = plots.curves({"COTAF": loaded}, "norm").axes[0]
     assert axes.get_yscale() == "linear" and axes.get_ylabel() == "norm"
+    results = jo.study_report(study.run())
     report.write(results, tmp_path)
-    with open(tmp_path / "fig1.csv", encoding="utf-8") as stream:
+    with open(tmp_path / "scored.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "COTAF"]
     assert {row["metric"] for row in rows} == {*history.scores, "diverged"}
     means = [float(row["mean"]) for row in rows if row["metric"] == "norm"]
-    np.testing.assert_allclose(means, np.mean(history.scores["norm"], 0), rtol=1e-6)
-    shown = io.StringIO()
-    Console(width=120, file=shown).print(results.table())
-    assert "final test error" in shown.getvalue()
+    norms = results.dataset.norm.sel(algorithm="COTAF")
+    np.testing.assert_allclose(means, norms.mean("trial"), rtol=1e-6)
+    assert "final test error" in results.table[0]
 
 
 def _table(key):

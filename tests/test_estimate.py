@@ -24,7 +24,7 @@ def _block(values, moments=None, origin=None):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _estimate(estimator, received, deviation, block, link):
-    """What an estimator without memory makes of it."""
+    """The estimate of an estimator without memory."""
     estimate, memory = estimator(received, deviation, block, link, estimator.start(received.size))
     assert memory is None
     return estimate
@@ -148,7 +148,7 @@ OWN, SHARED, NOISE = 1.5, 0.9, 0.4
 
 @jax.jit
 def _pooled_errors(heard):
-    """Of the average of those heard; users have one covariance between any two."""
+    """Squared errors of the average of users heard; any two users have the same covariance."""
     mean, noise = jnp.asarray(MEANS), jnp.float32(NOISE)
     whole = (OWN + (USERS - 1) * SHARED) / USERS
     moments = _moments(mean, jnp.full(USERS, OWN), mean.mean(), jnp.float32(whole))
@@ -168,7 +168,7 @@ def _pooled_errors(heard):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, USERS])
-def test_pooled_moments_honour_who_is_heard(count):
+def test_pooled_moments_depend_on_who_is_heard(count):
     """The error over each S is that of its own s².
 
     With the average of all users' variance in its place it would be far larger.
@@ -180,7 +180,7 @@ def test_pooled_moments_honour_who_is_heard(count):
 
 @pytest.mark.slow
 def test_pooled_is_close_to_mmse_with_few_of_many_users():
-    """2 of 20 users, on the way of BAAF itself: paired errors of the two estimators."""
+    """2 of 20 users, in BAAF: paired errors of the two estimators."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=20, samples=100, dim=10)
     run = {}
     for estimate in (jo.MMSE(), jo.PooledMMSE()):

@@ -1,4 +1,4 @@
-"""A researcher's own parts, from public names alone: each a few lines, each proved right.
+"""A researcher's own parts, from public names alone: a few lines each, tested for correctness.
 
 Every part also runs in `sweep` and is lowered for cpu, cuda and tpu; see the end.
 """
@@ -102,10 +102,10 @@ class DynamicServer:
     def start(self, model):
         return jnp.zeros_like(model)
 
-    def __call__(self, seen, state):
-        share = seen.link.heard.mean()
-        memory = state.server - self.penalty * share * (seen.estimate - state.model)
-        return seen.estimate - memory / self.penalty, memory
+    def __call__(self, aggregate, state):
+        share = aggregate.link.heard.mean()
+        memory = state.server - self.penalty * share * (aggregate.estimate - state.model)
+        return aggregate.estimate - memory / self.penalty, memory
 
 
 def _feddyn(penalty=2.0):
@@ -148,7 +148,7 @@ class Kalman:
 
 
 @pytest.mark.slow
-def test_a_kalman_filter_remembers_the_rounds_before():
+def test_a_kalman_filter_matches_numpy():
     """Against NumPy on what the identity receives: gradients know no model, noise is shared."""
     slopes, drift, first = np.random.default_rng(1).standard_normal((3, 4)), 0.01, 0.5
     identity, kalman = (
@@ -202,7 +202,7 @@ class TopK:
         return total - heard[:, None] * sent
 
 
-def test_top_k_sends_all_in_the_end():
+def test_top_k_loses_nothing_over_time():
     """Σ sent + memory = Σ updates, to rounding, whoever is heard in between."""
     rng = np.random.default_rng(2)
     part, users, dim = TopK(2), 3, 7
@@ -257,7 +257,7 @@ class OneBit:
 
 
 @pytest.mark.slow
-def test_one_bit_votes():
+def test_one_bit_aggregation_is_a_majority_vote():
     """Without noise the majority; with it wrong as often as Q(|s|·√ρ) says, ρ = P/(d·sw2)."""
     slopes = np.where(np.arange(5)[:, None] < np.array([5, 4, 3, 1]), 1.0, -1.0)  # [user, d]
     votes = slopes.sum(0)  # 5, 3, 1, −3
@@ -440,7 +440,7 @@ def test_a_small_transformer_learns_tokens():
     assert both.to_xarray().perplexity.dims == ("trial", "evaluation")
 
 
-# What every one of them owes
+# Requirements on every part above
 
 _SLOPES = np.array([[1.0, 2.0], [0.5, -1.0]])
 _BARE = {"step_size": 0.1, "steps": 2, "precode": jo.Online()}

@@ -80,7 +80,7 @@ def test_gains_follow_their_law(name):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.95])
 @pytest.mark.parametrize("law", ["rayleigh", "rician"])
-def test_rounds_are_correlated_as_asked(law, correlation):
+def test_rounds_have_the_given_correlation(law, correlation):
     """Gauss-Markov: the scattered component's lag-1 correlation, and at lag 2 its square."""
     make = jo.rayleigh if law == "rayleigh" else functools.partial(jo.rician, 3.0)
     gains, _ = _draws(make(correlation=correlation))
@@ -104,7 +104,7 @@ def test_csi_error_and_mean_gains():
 
 
 def _run(algorithm, channel, task, start, rounds=ROUNDS, **options):
-    """All of one size, and powers kept, so that runs with other numbers share their program."""
+    """All runs have one size and record powers, so that they share their program."""
     return jo.simulate(
         jax.random.key(0),
         algorithm,
@@ -125,7 +125,7 @@ def _faded(fading, gains=(1.0, 1.0, 1.0, 1.0), **options):
 @pytest.mark.slow
 @each_law
 @pytest.mark.parametrize("make", [jo.cotaf, jo.cobaaf])
-def test_participation_is_as_the_law_says(task, start, fading, make):
+def test_participation_follows_the_law(task, start, fading, make):
     name = next(n for n, law in LAWS.items() if law is fading)
     history = _run(make(**BARE), _faded(fading), task, start)
     share = _survival(name)(0.3) ** (2 if make is jo.cobaaf else 1)
@@ -151,7 +151,7 @@ def test_noise_given_the_participants(task, start):
 @pytest.mark.slow
 @each_law
 @pytest.mark.parametrize("csi_error", [0.0, 0.3])
-def test_the_online_budget_holds_whatever_the_fades(task, start, fading, csi_error):
+def test_online_keeps_the_budget_under_fading(task, start, fading, csi_error):
     fading = fading.replace(csi_error=csi_error)
     algorithm = jo.cobaaf(**LOCAL, precode=jo.Online())  # with a prior, and so with calibration
     channel = _faded(fading, [0.1, 1.0, 2.0, 5.0])
@@ -170,7 +170,7 @@ def test_weak_users_are_heard_less(task, start):
     assert_within(heard, np.exp(-(0.4**2) / gains))
 
 
-def test_an_empty_set_changes_nothing(task, start):
+def test_a_round_without_participants_changes_nothing(task, start):
     channel = _faded(jo.rayleigh(threshold=50.0, control_threshold=50.0))
     history = _run(jo.cobaaf(**BARE), channel, task, start)
     np.testing.assert_array_equal(history.model, start)
@@ -179,11 +179,11 @@ def test_an_empty_set_changes_nothing(task, start):
 
 
 @pytest.mark.slow
-def test_everyone_participating_is_the_channel_without_fading(task, start):
+def test_full_participation_is_the_channel_without_fading(task, start):
     for algorithm in (jo.cotaf(**BARE), jo.cobaaf(**BARE)):
         plain = _run(algorithm, jo.Channel(), task, start)
-        everyone = _run(algorithm, jo.Channel(participants=task.users), task, start)
-        assert_equal(everyone, plain, task, start)
+        full = _run(algorithm, jo.Channel(participants=task.users), task, start)
+        assert_equal(full, plain, task, start)
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_warm_start_under_partial_participation(arrays, task, start):
 
 
 @pytest.mark.slow
-def test_a_worse_csi_is_a_larger_gap(task, start):
+def test_a_larger_csi_error_gives_a_larger_gap(task, start):
     """COTAF, by paired differences: the same fades, minibatches and noise at every csi_error."""
     errors = np.array([0.0, 0.03, 0.1, 0.3])
     fading = jo.rayleigh(csi_error=errors)

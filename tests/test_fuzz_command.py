@@ -11,12 +11,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.cli.report import FORMATS
-from jaxota.figures import EXPERIMENTS, THEORY
+from jaxota.figures import FIGURES
 from jaxota.study import executor as driver
 from jaxota.study import grid as parsing
-from jaxota.tasks.images import known
+from jaxota.tasks import images
 
 pytestmark = pytest.mark.slow  # many, or processes
 
@@ -69,7 +69,7 @@ COMMON = {
     "--shard": st.sampled_from([*ODD, "1/1", "2/2", "-1/2", "0/0", "a/b", "1/2/3", "1.0/2"]),
 }
 IMAGES = {
-    "--dataset": none_of(*known.DATASETS),
+    "--dataset": none_of(*images.DATASETS),
     "--data-dir": NOWHERE,
     "--init-scale": real(lambda x: 0 <= x < float("inf")),
 }
@@ -95,20 +95,11 @@ CASES = {
     **{("sweep", "fig1", option): bad for option, bad in (COMMON | SWEEP).items()},
     **{("run", "fig1", option): bad for option, bad in PICTURES.items()},
     **{("show", "there", option): bad for option, bad in PICTURES.items()},
-    **{
-        ("claims", "--only=1", option): COMMON[option] for option in ("--trials", "--seed", "--out")
-    },
-    **{("claims", "--only=1", option): bad for option, bad in PICTURES.items()},
-    ("claims", "--only=1", "--draws"): whole(1),
-    ("claims", "--only"): none_of().filter(
-        lambda w: {x.strip() for x in w.split(",")} - {*"1234567"}
-    ),
-    ("claims", "--only=6", "--dataset"): IMAGES["--dataset"],
-    ("run",): none_of(*EXPERIMENTS, *THEORY),
-    ("sweep",): none_of(*EXPERIMENTS),
+    ("run",): none_of(*FIGURES),
+    ("sweep",): none_of(*FIGURES),
     ("show",): NOWHERE | WORDS,
     ("report",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench", "report", "claims"),
+    (): none_of("run", "sweep", "show", "list", "bench", "report"),
 }
 
 

@@ -1,19 +1,16 @@
 """Histories: scores by any name, files that give back every bit, one rule for what diverged."""
 
-import csv
 import dataclasses
-import io
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
-from rich.console import Console
 
 import jaxota as jo
-from jaxota import figures, plots
-from jaxota.cli import comparison, report
+from jaxota import plots
 from jaxota.history import DIMENSIONS, check_scores
 
 KEY = jax.random.key(0)
@@ -48,7 +45,6 @@ def _assert_same_bits(loaded, kept):
 def test_scores_keep_their_short_names(history):
     np.testing.assert_array_equal(history.gap, history.scores["gap"])
     np.testing.assert_array_equal(history.loss, history.scores["loss"])
-    assert history.accuracy is None
     assert set(DIMENSIONS) == {f.name for f in dataclasses.fields(history)} - {
         "scores", "average_scores", "settings", "grid", "every"
     }  # fmt: skip
@@ -62,7 +58,7 @@ def test_files_give_back_every_bit(history, tmp_path):
     odd.save(tmp_path / "run.nc")
     loaded = jo.History.load(tmp_path / "run.nc")
     _assert_same_bits(loaded, odd)
-    assert loaded.every == 2 and loaded.settings == {} and loaded.accuracy is None
+    assert loaded.every == 2 and loaded.settings == {}
     assert loaded.user_power.shape == (3, 4, 4)
     xarray.testing.assert_identical(loaded.to_xarray(), odd.to_xarray())
     with xarray.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as file:
@@ -109,10 +105,14 @@ def test_files_keep_what_was_swept(swept, tmp_path):
 
 def test_a_setting_is_never_taken_for_a_score():
     """A score that has the name of a swept field: the field is shown with its full path."""
-    from jaxota.sweeping import _named
+    from jaxota.sweeping import _short_names
 
     settings = {"channel.snr_db": 1, "channel.power": 2, "task.key": 3}
-    assert list(_named(settings, {"power", "snr_db"})) == ["channel.snr_db", "channel.power", "key"]
+    assert list(_short_names(settings, {"power", "snr_db"})) == [
+        "channel.snr_db",
+        "channel.power",
+        "key",
+    ]
 
 
 @pytest.mark.parametrize("damage", ["nothing there", "cut", "flipped", "text", "folder", "foreign"])
@@ -161,33 +161,59 @@ def adrift(history):
     return history.replace(model=model, scores=history.scores | {"loss": loss})
 
 
-def test_figures_and_tables_leave_out_the_same_trials(history, adrift, tmp_path):
-    experiment = dataclasses.replace(
-        figures.EXPERIMENTS["fig1"],
-        algorithms={"COTAF": jo.cotaf(**LOCAL), "BAAF": jo.baaf(**LOCAL)},
-        rounds=4,
-        trials=3,
-    )
-    histories = {("COTAF", ""): history, ("BAAF", ""): adrift}
-    results = comparison.Comparison(experiment, 0, histories, set(), 1.0, 1.0)
+def test_figures_and_tables_leave_out_the_same_trials(history, adrift):
+    runs = xarray.concat([history.to_xarray(), adrift.to_xarray()], "algorithm")
+    description = {"channel": {"snr_db": 10.0, "snr_per": "vector"}, "rounds": 4, "swept": []}
+    attributes = {
+        "study": "both", "metric": "gap", "scores": ["gap", "loss"], "reference": "COTAF",
+        "axes": [], "keep": "trials", "every": 2, "description": json.dumps(description),
+    }  # fmt: skip
+    data = runs.assign_coords(algorithm=["COTAF", "BAAF"]).assign_attrs(attributes)
+    report = jo.study_report(data)
     assert adrift.diverged.tolist() == [True, True, False]
     kept = np.asarray(history.gap[2], np.float64)
 
-    axes = experiment.draw(results, "").axes[0]
-    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    lines = {line.get_label(): line.get_ydata() for line in report.figure().axes[0].lines}
     np.testing.assert_allclose(lines["BAAF (2 of 3 diverged)"], kept)
     np.testing.assert_allclose(lines["COTAF"], np.mean(history.gap, 0), rtol=1e-6)
     last = plots.finals([1.0], {"BAAF": [adrift]}, "gap", "x").axes[0].lines[0]
     assert last.get_label() == "BAAF (2 of 3 diverged)"
     np.testing.assert_allclose(last.get_ydata(), kept[-1:])
+    curve = plots.curves({"BAAF": adrift}).axes[0].lines[0]
+    np.testing.assert_allclose(curve.get_ydata(), kept)
 
-    report.write(results, tmp_path)
-    with open(tmp_path / "fig1.csv", encoding="utf-8") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "BAAF"]
-    gaps = [float(row["mean"]) for row in rows if row["metric"] == "gap"]
-    np.testing.assert_allclose(gaps, kept, rtol=1e-8)
-    assert [row["mean"] for row in rows if row["metric"] == "diverged"] == ["2"]
-    shown = io.StringIO()
-    Console(width=120, file=shown).print(results.table())
-    assert f"{kept[-1]:.4g}" in shown.getvalue()
-    assert "BAAF: 2 of 3 trials diverged" in "\n".join(results.remarks())
+    rows = report.csv[report.csv.algorithm == "BAAF"]
+    np.testing.assert_allclose(rows[rows.metric == "gap"]["mean"], kept, rtol=1e-8)
+    assert rows[rows.metric == "diverged"]["mean"].tolist() == [2]
+    assert report.table[2][1] == f"{kept[-1]:.4g}"
+    assert "BAAF: 2 of 3 trials diverged" in "\n".join(report.remarks)
+
+
+def test_any_score_or_result_has_its_name(history):
+    np.testing.assert_array_equal(history["gap"], history.gap)
+    np.testing.assert_array_equal(history["power"], history.power)
+    assert history.replace(scores={"top 5": history.gap})["top 5"] is history.gap
+    for name in ("accuracy", "settings", 0, None):
+        with pytest.raises(jo.InputError, match=r"history has no .*: choose from power, .*gap"):
+            history[name]
+    with pytest.raises(jo.InputError, match="history has no 'user_power': choose from"):
+        history.replace(user_power=None)["user_power"]
+
+
+@pytest.mark.parametrize("name", ["gap", "loss", "accuracy"])
+def test_a_score_that_a_task_lacks_names_those_it_has(history, name):
+    other = history.replace(scores={"top 5": history.gap, "recall": history.gap})
+    assert not hasattr(other, name)
+    with pytest.raises(AttributeError, match=f"no {name}: the task's scores are top 5, recall"):
+        getattr(other, name)
+
+
+def test_a_history_is_drawn(history):
+    axes = history.plot().axes[0]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(history.gap, 0), rtol=1e-5)
+    assert "gap" in axes.get_ylabel()
+    assert history.plot("power").axes[0].get_ylabel() == "power"
+    scored = history.replace(scores={"loss": history.loss, "accuracy": history.gap})
+    assert plots.curves(scored).axes[0].get_ylabel() == "test accuracy"
+    with pytest.raises(jo.InputError, match="metric must be one that"):
+        history.plot("speed")

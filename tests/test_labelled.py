@@ -13,7 +13,7 @@ import jaxota as jo
 from jaxota._core import arguments as _arguments
 from jaxota._core import batching as _chunks
 from jaxota.simulation import _program
-from jaxota.tasks import _blocks, _functions
+from jaxota.tasks import model_functions
 
 KEY = jax.random.key(0)
 CLASSES, SHAPE, SIZES = 3, (2, 2), (7, 4, 1)
@@ -130,14 +130,14 @@ class Normalised(nn.Module):
 
 
 def _numbers_of_a_sample(task):
-    return _functions.activations(task.start, task.loss, task.columns)
+    return model_functions.activations(task.start, task.loss, task.columns)
 
 
 @pytest.mark.slow
 def test_padding_is_no_empty_image(arrays, monkeypatch):
     """A module that bears no zeros sees none, neither among users of unequal size nor in blocks."""
     task = jo.tasks.classification(Normalised(), *arrays)
-    monkeypatch.setattr(_blocks, "BLOCK", 4 * _numbers_of_a_sample(task))
+    monkeypatch.setattr(model_functions, "BLOCK", 4 * _numbers_of_a_sample(task))
     run = jo.simulate(KEY, jo.scaffold(0.1, 2), jo.Channel(), task, 2, 2)
     assert np.isfinite(run.model).all() and np.isfinite(run.loss).all()
 
@@ -161,7 +161,7 @@ def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
     """FedAvg and SCAFFOLD with full gradients, and their scores, with users of unequal size."""
     (features, labels), (x_test, y_test) = long_arrays
     task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
-    assert any(_functions.turned(task.start))
+    assert any(model_functions.transposed(task.start))
     rounds, steps, eta = 3, 2, 0.5
     algorithm = (jo.scaffold if controlled else jo.fedavg)(eta, steps)
     run = jo.simulate(KEY, algorithm, jo.Channel(), task, rounds, trials=1)
@@ -188,7 +188,7 @@ def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
 def test_an_optimiser_sees_vectors_whatever_the_layout(long_arrays):
     """One that knows coordinates by their place: the biases stand first."""
     task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
-    assert any(_functions.turned(task.start))
+    assert any(model_functions.transposed(task.start))
     biases = jnp.arange(task.dim) < CLASSES
     place = optax.stateless(lambda updates, params: jnp.where(biases, updates, 0.0))
     algorithm = jo.fedavg(0.1, 2, 2, transform=place)
@@ -204,7 +204,7 @@ def test_evaluation_in_blocks_changes_nothing(task, model, monkeypatch):
         return jax.jit(lambda t, m: (t.score(m), t.full_gradient(m, 0)))(task, model)
 
     whole = evaluated()
-    monkeypatch.setattr(_blocks, "BLOCK", 6 * _numbers_of_a_sample(task))
+    monkeypatch.setattr(model_functions, "BLOCK", 6 * _numbers_of_a_sample(task))
     assert task._block == 6
     for got, expected in zip(jax.tree.leaves(evaluated()), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)

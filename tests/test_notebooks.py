@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom, and are kept without their outputs."""
+"""Run the notebooks from top to bottom; they are stored without outputs."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ FEW = {
 
 
 def _smaller(cells):
-    """Few trials of few rounds, all else as it stands; fails where there are no such numbers."""
+    """Reduce trials and rounds in place; fail if there are none to reduce."""
     found = dict.fromkeys(FEW, 0)
     for cell in cells:
         for many, few in FEW.items():
@@ -47,8 +47,8 @@ def test_notebook_runs(path, tmp_path):
     assert len(pictures) >= 2
 
 
-def test_every_notebook_says_where_to_get_jaxota():
-    """In one cell, the same in all, which does nothing where jaxota is there."""
+def test_every_notebook_has_the_same_install_cell():
+    """The cell installs jaxota only if it cannot be imported."""
     first = set()
     for path in NOTEBOOKS:
         cells = nbformat.read(path, as_version=4).cells
@@ -57,7 +57,7 @@ def test_every_notebook_says_where_to_get_jaxota():
     assert len(first) == 1 and "except ImportError:" in first.pop()
 
 
-def test_all_that_is_made_smaller_is_there():
+def test_every_reduction_is_used():
     found = dict.fromkeys(FEW, 0)
     for path in NOTEBOOKS:
         for many, count in _smaller(nbformat.read(path, as_version=4).cells).items():

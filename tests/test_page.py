@@ -1,6 +1,6 @@
 """The page of a folder: whole, escaped, without network, and alive in a browser."""
 
-import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -8,12 +8,14 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import xarray
-from test_report import Told
+from test_report import TOLD
 
-from jaxota.cli import commands as cli
-from jaxota.cli import cubes, page, sections, specs
+import jaxota as jo
+from jaxota.cli import main as cli
+from jaxota.cli import page, run
 from jaxota.cli import report as reports
 
 EVIL = "</script><script>alert(1)</script><b>&\"'"
@@ -22,7 +24,7 @@ HEADER = ["algorithm", "snr_db", "round", "metric", "mean", "ci_low", "ci_high",
 
 def _rows(algorithms=("COTAF", "SCAFFOLD (noise-free)", EVIL), snrs=(0, 10), rounds=6):
     """Tidy rows, as a sweep writes them; one band reaches below zero, one mean is not there."""
-    rows = [HEADER]
+    rows = []
     for a, name in enumerate(algorithms):
         for snr in snrs:
             for metric in ("loss", "gap"):
@@ -30,43 +32,32 @@ def _rows(algorithms=("COTAF", "SCAFFOLD (noise-free)", EVIL), snrs=(0, 10), rou
                     mean = (a + 1) * 10.0 / r + snr
                     high = 2 * mean - snr
                     low = -1.0 if (a, r) == (1, 3) else 0.5 * mean
-                    mean = "nan" if (a, r) == (0, 2) else mean
+                    mean = np.nan if (a, r) == (0, 2) else mean
                     rows.append([name, snr, r, metric, mean, low, high, 1.0])
             rows.append([name, snr, rounds, "diverged", 1, 1, 1, 1.0])
-    return rows
+    return pandas.DataFrame(rows, columns=HEADER)
 
 
-class Curves(Told):
-    """A run with curves whose words are not what one hopes for."""
-
-    name = "curves"
-
-    def caption(self):
-        return f"curves: {EVIL}"
-
-    def rows(self):
-        return _rows()
-
-    def dataset(self):
-        told = {"experiment": "curves", "title": self.caption(), "seed": 3, "metric": "gap"}
-        told |= {
-            "jaxota": "9.9.9",
+# A run with curves whose words are not what one hopes for, and a run without curves.
+CURVES = dataclasses.replace(
+    TOLD,
+    name="curves",
+    caption=f"curves: {EVIL}",
+    csv=_rows(),
+    dataset=xarray.Dataset(
+        {"x": ("n", [1.0])},
+        attrs={
+            "metric": "gap",
             "description": json.dumps({"rounds": 6, "channel": {"is": EVIL}}),
-        }
-        return xarray.Dataset({"x": ("n", [1.0])}, attrs=told)
-
-
-class Still(Told):
-    """A run without curves."""
-
-    def dataset(self):
-        return super().dataset().assign_attrs(title="told: a <caption>")
+        },
+    ),
+)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    reports.write(Curves(), tmp_path, command="jaxota run curves --trials 3")
-    reports.write(Still(), tmp_path)
+    reports.write(CURVES, tmp_path, command="jaxota run curves --trials 3", seed=3)
+    reports.write(TOLD, tmp_path)
     return tmp_path
 
 
@@ -78,8 +69,9 @@ def test_a_folder_becomes_one_page(folder, capsys):
     assert f"left out {folder / 'other.nc'}" in printed
     words = (folder / "report.html").read_text(encoding="utf-8")
     for each in (
-        "jaxota run curves --trials 3", "9.9.9", "1 ± 0.1", "two &amp; three", "width=device-width",
-        "told: a &lt;caption&gt;", "data:image/png;base64,", "Numbers: 78 rows, the first 20",
+        "jaxota run curves --trials 3", jo.__version__, "1 ± 0.1", "two &amp; three",
+        "width=device-width", "told: a &lt;caption&gt;", "data:image/png;base64,",
+        "Numbers: 78 rows, the first 20",
     ):  # fmt: skip
         assert each in words, each
     assert words.count('class="chart"') == 1 and words.count("<img") == 1
@@ -96,19 +88,19 @@ def test_what_files_say_is_not_run(folder):
 
 
 def test_the_tables_of_a_file_are_those_of_the_screen(folder):
-    (curves, told), others = sections.found(folder)
+    (curves, told), others = page.read(folder)
     assert others == [] and told.table == [["algorithm", "gap"], ["COTAF", "1 ± 0.1"]]
     assert told.remarks == ["one", "two & three"] and told.curves is None
     assert curves.picture == "" and curves.settings["rounds"] == 6 and curves.settings["seed"] == 3
-    with open(folder / "curves.csv", newline="", encoding="utf-8") as stream:
-        assert curves.numbers == list(csv.reader(stream))
+    expected = _rows().assign(snr_db=_rows().snr_db.astype(str))  # labels are words
+    pandas.testing.assert_frame_equal(curves.rows, expected, check_dtype=False, rtol=1e-8)
 
 
 def test_curves_hold_the_numbers_of_the_rows():
-    made = cubes.curves(_rows(), "gap")
+    made = page.curves(_rows(), "gap")
     assert [m["name"] for m in made["metrics"]] == ["gap", "loss", "power ratio"]
     assert [m["log"] for m in made["metrics"]] == [True, True, True]
-    assert cubes.curves(_rows(), "loss")["metrics"][0]["name"] == "loss"
+    assert page.curves(_rows(), "loss")["metrics"][0]["name"] == "loss"
     assert [d["name"] for d in made["dims"]] == ["algorithm", "snr_db"] and made["against"] == 1
     assert made["dims"][1]["numeric"] and not made["dims"][0]["numeric"]
     mean = np.array(made["metrics"][0]["mean"], float).reshape(3, 2, 6)
@@ -117,38 +109,37 @@ def test_curves_hold_the_numbers_of_the_rows():
     assert low[1, 0, 2] == -1.0
     assert made["looks"][1]["colour"] == "currentColor"  # SCAFFOLD is black, or white in the dark
     json.dumps(made, allow_nan=False)
-    assert cubes.curves([["a", "b"], [1, 2]], "gap") is None
+    assert page.curves(TOLD.csv, "gap") is None
 
 
 def test_a_large_sweep_keeps_fewer_rounds(monkeypatch):
-    monkeypatch.setattr(cubes, "MOST", 40)
-    made = cubes.curves(_rows(rounds=50), "gap")
+    monkeypatch.setattr(page, "MOST", 40)
+    made = page.curves(_rows(rounds=50), "gap")
     assert made["rounds"] == [25, 50] and made["note"] == "2 of 50 rounds."
     assert sum(len(m["mean"]) for m in made["metrics"]) <= 40
-    monkeypatch.setattr(cubes, "MOST", 5)
-    assert cubes.curves(_rows(), "gap") is None  # the table and the CSV have them
+    monkeypatch.setattr(page, "MOST", 5)
+    assert page.curves(_rows(), "gap") is None  # the table and the CSV have them
 
 
 def test_parts_are_said_as_one_writes_them():
     still = {"function": "optax._src.base.identity.<locals>.update_fn", "code": "0"}
     part = {"is": "SGD", "step_size": 0.01, "transform": [still], "gains": [], "batch": None}
-    assert page.said(part) == "SGD(step_size=0.01, batch=None)"
-    assert page.said({"is": "Algorithm", "local": part}).startswith("Algorithm(local=SGD(step")
-    assert page.said({"key": [1, 2]}) == "1, 2" and page.said({"is": "OverTheAir"}) == "OverTheAir"
+    assert page.in_words(part) == "SGD(step_size=0.01, batch=None)"
+    assert page.in_words({"is": "Algorithm", "local": part}).startswith("Algorithm(local=SGD(step")
+    assert (
+        page.in_words({"key": [1, 2]}) == "1, 2"
+        and page.in_words({"is": "OverTheAir"}) == "OverTheAir"
+    )
 
 
 def test_the_command_makes_it_again():
-    spec = {
-        "run": True,
-        "experiment": "fig5",
-        "options": {"snr_db": 3.0, "data_dir": "/me"},
-        "seed": 0,
-    }
-    assert specs.command(spec) == "jaxota run fig5 --snr-db 3.0"
-    given = {"options": {"trials": 2}, "set": ["snr_db=0:2:1"], "algorithms": ["A", "B c"]}
-    made = specs.command(
-        {"file": "/me/mine.py", "source": "", "name": "S", **given, "keep": "mean"}
-    )
+    def command(*words):
+        return run.command_line(cli.parser().parse_args(words))
+
+    made = command("run", "fig5", "--snr-db", "3", "--data-dir", "/me", "--seed", "0")
+    assert made == "jaxota run fig5 --snr-db 3.0"
+    words = ["--set", "snr_db=0:2:1", "--trials", "2", "--algorithms", "A,B c", "--keep", "mean"]
+    made = command("sweep", "/me/mine.py:S", *words, "--out", "/me/there", "--resume")
     assert made == (
         "jaxota sweep mine.py:S --set snr_db=0:2:1 --trials 2 --algorithms 'A,B c' --keep mean"
     )
@@ -267,13 +258,13 @@ def test_a_store_becomes_one_page(tmp_path, monkeypatch, capsys):
     assert "jaxota sweep small_study.py:small --trials 3" in words and str(tmp_path) not in words
     assert 'class="chart"' in words and "difference to COTAF" in words
     assert "SGD(step_size=0.05, steps=2, batch=3)" in words
-    ((section,), _) = sections.found(tmp_path / "s")
+    ((section,), _) = page.read(tmp_path / "s")
     assert section.curves["dims"][1]["values"] == ["0.0", "10.0"]
     assert section.curves["rounds"] == [1, 2, 3, 4] and section.curves["note"] == ""
-    monkeypatch.setattr(cubes, "MOST", 1)
-    ((section,), _) = sections.found(tmp_path / "s")
+    monkeypatch.setattr(page, "MOST", 1)
+    ((section,), _) = page.read(tmp_path / "s")
     assert section.curves is None and "too many settings" in section.remarks[-1]
     assert section.picture == ""
     assert cli.main(["show", str(tmp_path / "s")]) == 0
-    ((section,), _) = sections.found(tmp_path / "s")
+    ((section,), _) = page.read(tmp_path / "s")
     assert section.picture.startswith("data:image/png;base64,")

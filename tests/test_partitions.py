@@ -138,9 +138,9 @@ def test_samples_are_held_twice_where_asked(partition):
 )
 def test_a_partition_of_ones_own_is_looked_at(held, words):
     with pytest.raises(jo.InputError, match=words):
-        partitions.dealt(lambda *_: held, jax.random.key(0), LABELS, 2, 10)
+        partitions.apply(lambda *_: held, jax.random.key(0), LABELS, 2, 10)
     whole = [[0, 1], [2]]
-    dealt = partitions.dealt(lambda *_: whole, jax.random.key(0), LABELS, 2, 10)
+    dealt = partitions.apply(lambda *_: whole, jax.random.key(0), LABELS, 2, 10)
     assert [each.tolist() for each in dealt] == whole
 
 

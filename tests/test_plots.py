@@ -6,7 +6,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import plots, style
-from jaxota.figures import EXPERIMENTS
+from jaxota.figures import FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def _looks(figure):
 
 def test_an_algorithm_has_one_look_in_all_pictures(history):
     found = {}
-    for experiment in EXPERIMENTS.values():
+    for experiment in FIGURES.values():
         runs = dict.fromkeys(experiment.algorithms, history)
         finals = {name: [history, history] for name in runs}
         for figure in (

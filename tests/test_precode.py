@@ -79,8 +79,8 @@ def test_bounded_is_the_constant_gain_of_its_bound(task):
 
 
 @pytest.mark.slow
-def test_mean_power_is_that_of_all_users(task):
-    """Of the silent ones, too; `MeanPower` spends P on average, and some users spend more."""
+def test_mean_power_averages_over_all_users(task):
+    """Silent users count too; `MeanPower` spends P on average, and some users spend more."""
     run = jax.random.key(0), jo.cobaaf(**LOCAL, precode=jo.Online()), jo.Channel(participants=2)
     history = jo.simulate(*run, task, 4, 5, user_power=True)
     np.testing.assert_allclose(history.mean_power, history.user_power.mean(-1), rtol=1e-6)
@@ -106,7 +106,7 @@ def test_mean_power_is_that_of_all_users(task):
         (jo.wise(**LOCAL), 3),
     ],
 )
-def test_coded_scalars_are_on_the_ledger(task, algorithm, scalars):
+def test_the_history_counts_coded_scalars(task, algorithm, scalars):
     history = jo.simulate(
         jax.random.key(0), algorithm, jo.Channel(), task, 2, 3, calibration_trials=2
     )

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow  # many, or processes
 SMALL = ("run", "fig1", "--trials", "4", "--rounds", "3", "--out")
 # What runs in the place of a command, to be interrupted where it hurts.
 INSTEAD = """
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota._core import files as _files
 from pathlib import Path
 

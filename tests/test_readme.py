@@ -1,4 +1,4 @@
-"""What README and its pages show is run: their Python in order, their commands as they stand."""
+"""Run the Python and the commands that README and the pages show."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import theory
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def _blocks(language, text=README):
 
 
 def _run(block, names, file):
-    """A block in the place of a script; the shapes that it tells in comments are so."""
+    """Run a block as a script, and compare shapes with the comments that state them."""
     exec(compile(block, file, "exec"), names)
     shapes = re.findall(r"^(\S+\.shape)\s+# (\([\d, ]+\))", block, re.MULTILINE)
     for expression, shape in shapes:
@@ -34,19 +34,19 @@ def _run(block, names, file):
 
 
 @pytest.mark.slow
-def test_the_example_prints_what_is_shown(capsys):
+def test_readme_example_prints_the_output_shown(capsys):
     (block,), (shown,) = _blocks("python"), _blocks("text")
     assert block.count("\n") <= 11
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    told = [line.split() for line in shown.splitlines()]
-    assert [line[0] for line in lines] == [line[0] for line in told] and len(told) == 4
-    for mine, line in zip(lines, told, strict=True):  # to the last digit shown, on any machine
-        assert float(mine[1]) == pytest.approx(float(line[1]), abs=float(line[3]))
+    expected = [line.split() for line in shown.splitlines()]
+    assert [line[0] for line in lines] == [line[0] for line in expected] and len(expected) == 4
+    for printed, line in zip(lines, expected, strict=True):  # within the interval shown
+        assert float(printed[1]) == pytest.approx(float(line[1]), abs=float(line[3]))
 
 
 @pytest.mark.slow
-def test_python_runs_as_shown(tmp_path, monkeypatch):
+def test_using_page_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python", USING)
@@ -68,7 +68,7 @@ def test_python_runs_as_shown(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_commands_run_as_shown(tmp_path, monkeypatch):
+def test_command_page_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     commands = [
@@ -90,7 +90,7 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
     ]
 
 
-def test_make_knows_the_two_commands():
+def test_readme_commands_are_make_targets():
     first = _blocks("sh")[0].split("\n")
     targets = [line.split()[1] for line in first if line.startswith("make")]
     assert targets == ["figures", "test"]
@@ -105,8 +105,8 @@ def test_pins_are_plain_names_and_versions():
 
 
 @pytest.mark.slow
-def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
-    """Its study, its commands in order, the array's tasks, and a cluster of threads."""
+def test_scaling_page_runs_as_shown(tmp_path, monkeypatch):
+    """Run its study and its commands in order, the tasks of its array, and a Dask cluster."""
     distributed = pytest.importorskip("distributed")
     page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -122,9 +122,9 @@ def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
     with cluster:
         for line in lines:
             for task in range(4) if "SLURM" in line else (0,):
-                said = line.replace("$SLURM_ARRAY_TASK_ID", str(task))
-                said = said.replace("$SCHEDULER", cluster.scheduler_address)
-                assert cli.main(shlex.split(said, comments=True)[1:]) == 0, said
+                command = line.replace("$SLURM_ARRAY_TASK_ID", str(task))
+                command = command.replace("$SCHEDULER", cluster.scheduler_address)
+                assert cli.main(shlex.split(command, comments=True)[1:]) == 0, command
     for folder, trials in (("sweep", 20), ("mine", 60), ("array", 20), ("clustered", 20)):
         data = jo.open(folder)
         assert data.sizes["trial"] == trials and not data.gap.isnull().any()
@@ -133,7 +133,7 @@ def test_the_page_on_scale_runs_as_shown(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_throughput_page_runs_as_shown():
+def test_throughput_page_runs_as_shown():
     page = (ROOT / "docs" / "throughput.md").read_text(encoding="utf-8")
     (block,) = _blocks("python", page)
     names = {"__name__": "__main__"}
@@ -143,14 +143,14 @@ def test_the_throughput_page_runs_as_shown():
 
 
 @pytest.mark.slow
-def test_the_page_on_parts_runs_as_shown():
-    """One part of each stage; FedProx from scratch is the one that ships."""
+def test_parts_page_runs_as_shown():
+    """Run one part of each stage; FedProx written there equals `jo.Proximal`."""
     page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
-    names, told = {"__name__": "__main__"}, 0
+    names, shapes = {"__name__": "__main__"}, 0
     for block in _blocks("python", page):
-        told += _run(block, names, "parts.md")
-        assert np.isfinite(names["history"].model).all() if "history" in names else not told
-    assert told == 5
+        shapes += _run(block, names, "parts.md")
+        assert np.isfinite(names["history"].model).all() if "history" in names else not shapes
+    assert shapes == 5
     own, ours = (history.model for history in names["histories"])
     np.testing.assert_allclose(own, ours, atol=1e-5)
     assert np.abs(ours[0] - ours[1]).max() > 1e-3
@@ -160,7 +160,7 @@ def test_the_page_on_parts_runs_as_shown():
 
 
 @pytest.mark.slow
-def test_the_page_on_wise_runs_as_shown():
+def test_wise_page_runs_as_shown():
     page = (ROOT / "docs" / "wise.md").read_text(encoding="utf-8")
     names = {"__name__": "__main__"}
     for block in _blocks("python", page):
@@ -170,16 +170,16 @@ def test_the_page_on_wise_runs_as_shown():
     assert "docs/wise.md" in README
 
 
-def test_numbers_of_throughput_are_those_of_the_benchmarks():
-    """Every row of the page's tables, and of the README's, is in the results that are kept."""
+def test_throughput_tables_match_the_benchmark_results():
+    """Find every row of the tables on the page and in README in the stored results."""
     folder = ROOT / "benchmarks" / "throughput" / "results"
     kept = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     rows = set()
     for kind in ("regression", "full", "softmax", "cnn"):
         facts = kept["against"][kind]
-        for each in facts:
-            times = facts[0]["rate"] / each["rate"]
-            rows.add((each["name"], f"{each['rate']:.1e}", f"{times:.2g}"))
+        for contender in facts:
+            times = facts[0]["rate"] / contender["rate"]
+            rows.add((contender["name"], f"{contender['rate']:.1e}", f"{times:.2g}"))
     rows |= {(name, f"{ns:.1f}") for name, ns in kept["limits"]["nanoseconds"].items()}
     for kind in ("regression", "softmax"):
         for name, value in kept["roofline"][kind].items():

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.experiments import regimes
 
 KEY = jax.random.key(2)

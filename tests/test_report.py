@@ -1,61 +1,48 @@
 """Files of a report: the pictures that were asked for, all or none, drawn for whom they are."""
 
+import jax
 import matplotlib
 import numpy as np
+import pandas
 import pytest
 import xarray
 from matplotlib.figure import Figure
 
+import jaxota as jo
 from jaxota import plots, style
 from jaxota.cli import report as reports
-from jaxota.cli import sweep_plots
 from jaxota.errors import InputError
-from jaxota.study.summary import Summary
 
 
-class Told:
-    """A report of one curve."""
-
-    name = "told"
-
-    def caption(self):
-        return "told: a <caption>"
-
-    def remarks(self):
-        return ["one", "two & three"]
-
-    def table(self):
-        from rich.table import Table
-
-        grid = Table("algorithm", "gap")
-        grid.add_row("COTAF", "1 ± 0.1")
-        return grid
-
-    def figure(self):
-        with matplotlib.rc_context(style.rc_params()):
-            figure, (axes,) = style.subplots(1, 3.0)
-            axes.plot([1, 2], label="a")
-            style.title_and_legend(figure, [axes], "told")
-        return figure
-
-    def rows(self):
-        return [["a", "b"], [1, 2]]
-
-    def dataset(self):
-        return xarray.Dataset({"x": ("n", [1.0])}, attrs={"experiment": "told"})
+def _figure():
+    with matplotlib.rc_context(style.rc_params()):
+        figure, (axes,) = style.subplots(1, 3.0)
+        axes.plot([1, 2], label="a")
+        style.title_and_legend(figure, [axes], "told")
+    return figure
 
 
+# A report of one curve.
+TOLD = jo.Report(
+    name="told",
+    caption="told: a <caption>",
+    table=[["algorithm", "gap"], ["COTAF", "1 ± 0.1"]],
+    remarks=["one", "two & three"],
+    dataset=xarray.Dataset({"x": ("n", [1.0])}),
+    csv=pandas.DataFrame({"a": [1], "b": [2]}),
+    figure=_figure,
+)
 HEADS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "csv": b"a,b", "nc": b"\x89HDF"}
 
 
 def test_the_pictures_that_were_asked_for_are_written(tmp_path):
-    paths = reports.write(Told(), tmp_path, reports.pictures("pdf, svg,png,pdf", "screen"))
+    paths = reports.write(TOLD, tmp_path, reports.pictures("pdf, svg,png,pdf", "screen"))
     assert [path.name for path in paths] == [
         f"told.{e}" for e in ("pdf", "svg", "png", "csv", "nc")
     ]
     for path in paths:
         assert path.read_bytes().startswith(HEADS[path.suffix[1:]])
-    (one,) = reports.write(Told(), tmp_path / "png", data=())
+    (one,) = reports.write(TOLD, tmp_path / "png", data=())
     assert one.name == "told.png"
 
 
@@ -65,11 +52,11 @@ def test_all_formats_appear_or_none(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         path.write_bytes(b"new")
 
-    reports.write(Told(), tmp_path)
+    reports.write(TOLD, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match="No space"):
-        reports.write(Told(), tmp_path, reports.pictures("png,pdf,svg", "screen"))
+        reports.write(TOLD, tmp_path, reports.pictures("png,pdf,svg", "screen"))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -81,29 +68,32 @@ def test_other_formats_are_refused(formats):
 
 def test_fonts_of_a_paper_are_embedded_as_publishers_ask(tmp_path):
     """Type 42, and not Type 3, which many refuse."""
-    (pdf,) = reports.write(Told(), tmp_path, reports.pictures("pdf", "paper"), ())
+    (pdf,) = reports.write(TOLD, tmp_path, reports.pictures("pdf", "paper"), ())
     assert b"/Type3" not in pdf.read_bytes() and b"/FontFile2" in pdf.read_bytes()
 
 
-def _summary(*sizes):
-    """Of three algorithms over so many values of some axes."""
+def _study(*sizes):
+    """The dataset of a study of three algorithms over so many values of some axes."""
     names = [f"axis{n}" for n in range(len(sizes))]
-    coords = {name: np.arange(size) for name, size in zip(names, sizes, strict=True)}
-    values = xarray.DataArray(
-        1.0 + np.arange(3 * np.prod(sizes, dtype=int) * 4).reshape(3, *sizes, 4),
-        coords={"algorithm": ["A", "B", "C"], **coords, "evaluation": 1 + np.arange(4)},
-    )
-    counts = values.isel(evaluation=0, drop=True)
-    return Summary(values, values / 2, 2 * values, counts, counts), names
+    lead = {"algorithm": ["A", "B", "C"]}
+    lead |= {name: np.arange(size) for name, size in zip(names, sizes, strict=True)}
+    shape = (3, *sizes, 2, 4)
+    gap = 1.0 + np.arange(np.prod(shape), dtype=float).reshape(shape)
+    variables = {
+        "gap": ((*lead, "trial", "evaluation"), gap),
+        "participants": ((*lead, "trial", "round"), gap),
+        "model": ((*lead, "trial", "parameter"), gap),
+    }
+    told = {"axes": names, "scores": ["gap"], "metric": "gap", "keep": "trials", "reference": "A"}
+    return xarray.Dataset(variables, lead | {"evaluation": 1 + np.arange(4)}, told)
 
 
 @pytest.mark.parametrize("sizes", [(), (2,), (2, 3), (2, 3, 2)])
 def test_a_picture_for_a_paper_has_one_column(sizes):
-    found, names = _summary(*sizes)
-    drawn = {}
+    data, drawn = _study(*sizes), {}
     for name in reports.STYLES:
         with style.drawn_for(name):
-            figure = sweep_plots.draw(found, names, "gap", "a long title of many words " * 5)
+            figure = plots.study(data, "gap", "a long title of many words " * 5)
             figure.draw_without_rendering()
         drawn[name] = figure
     title = drawn["paper"]._suptitle.get_window_extent()
@@ -116,10 +106,6 @@ def test_a_picture_for_a_paper_has_one_column(sizes):
 
 
 def test_panels_stand_below_each_other_on_paper(task):
-    import jax
-
-    import jaxota as jo
-
     run = jo.simulate(jax.random.key(0), jo.fedavg(1e-2, 2, 2), jo.Channel(), task, 3, 2)
     groups = {name: {"x": run, "y": run} for name in "ABC"}
     with style.drawn_for("paper"):

@@ -12,8 +12,8 @@ import xarray
 
 import jaxota as jo
 from jaxota import figures
-from jaxota.cli import commands as cli
 from jaxota.cli import experiment
+from jaxota.cli import main as cli
 from jaxota.experiments import designs, reproduction, reproduction_runs
 from jaxota.experiments.claims import PARTS
 from jaxota.experiments.reproduction import Choice, Family

@@ -9,11 +9,12 @@ import pytest
 import jaxota as jo
 from jaxota import figures
 from jaxota._core import batching
-from jaxota.cli import runner
+from jaxota.cli.run import Runner
 from jaxota.study import executor as driver
 from jaxota.study.compile import Programs
 
-FIG1 = dataclasses.replace(figures.EXPERIMENTS["fig1"], rounds=2, trials=2)
+FIG1 = dataclasses.replace(figures.FIGURES["fig1"], rounds=2, trials=2)
+QUIET = lambda *_, **__: None  # noqa: E731
 SWEPT = jnp.array([0.1, 0.2])
 
 
@@ -49,12 +50,12 @@ SWEPT = jnp.array([0.1, 0.2])
         ({"rounds": 10**9}, "one trial of 1000000000 rounds would take "),
     ],
 )
-def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch):
+def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch, tmp_path):
     monkeypatch.setattr(Programs, "_compile", None)
     monkeypatch.setattr(driver, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
-        runner.run(dataclasses.replace(FIG1, **changed))
+        Runner(tmp_path, QUIET)(dataclasses.replace(FIG1, **changed).study())
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -63,5 +64,5 @@ def test_a_store_that_the_disk_has_no_room_for_is_not_begun(tmp_path, monkeypatc
     many = dataclasses.replace(FIG1, trials=2 * 10**9, rounds=1000)
     monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     with pytest.raises(jo.InputError, match=r"the results would take .* has only 1 GB free"):
-        runner.run(many, store=tmp_path / "parts")
+        Runner(tmp_path, QUIET, in_parts=True)(many.study())
     assert not list(tmp_path.iterdir())

@@ -28,7 +28,7 @@ def _run(algorithm, task, start, channel=jo.Channel(), rounds=ROUNDS, **options)
 
 
 @pytest.mark.slow
-def test_sgd_of_one_is_no_optimizer(task, start):
+def test_server_sgd_of_rate_one_replaces_the_model(task, start):
     """To rounding, calibration included, with controls and without."""
     for make in (jo.baaf, jo.cobaaf):
         plain = _run(make(**LOCAL), task, start)
@@ -67,7 +67,7 @@ def test_one_full_step_is_the_optimizer_on_eta_times_the_gradient(arrays, task, 
 
 @pytest.mark.slow
 def test_calibration_runs_with_the_same_server(task, start):
-    """A server that stays where it is calibrates round 1 for ever."""
+    """With a server that never moves, every round is calibrated as round 1."""
     still = jo.cotaf(**LOCAL, server=optax.sgd(0.0))
     plan = jo.calibrate(jax.random.key(0), still, task, ROUNDS, 200, initial=start[:1])
     energy = np.asarray(plan.update_energy)
@@ -79,8 +79,8 @@ def test_calibration_runs_with_the_same_server(task, start):
 
 
 @pytest.mark.slow
-def test_where_nobody_is_heard_the_server_waits(task, start):
-    """Neither the model nor the momentum moves, and a round later nothing has happened."""
+def test_the_server_keeps_its_state_where_nobody_is_heard(task, start):
+    """Neither the model nor the momentum changes."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=50.0, control_threshold=50.0))
     algorithm = jo.cotaf(**LOCAL, server=optax.sgd(1.0, momentum=0.9), precode=jo.Online())
     np.testing.assert_array_equal(_run(algorithm, task, start, deaf).model, start[:TRIALS])
@@ -95,14 +95,14 @@ class Half:
     def start(self, model):
         return model
 
-    def __call__(self, seen, state):
-        return seen.estimate, state.model
+    def __call__(self, aggregate, state):
+        return aggregate.estimate, state.model
 
     def output(self, model, memory):
         return (model + memory) / 2
 
 
-def test_an_output_apart_from_the_broadcast_model_is_what_is_scored(task, start):
+def test_the_output_is_scored_not_the_broadcast_model(task, start):
     plain = [_run(jo.fedavg(**LOCAL), task, start, rounds=r) for r in (ROUNDS - 1, ROUNDS)]
     half = _run(jo.fedavg(**LOCAL, server=Half()), task, start)
     expected = (np.asarray(plain[0].model) + np.asarray(plain[1].model)) / 2

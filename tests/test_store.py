@@ -20,7 +20,7 @@ from small_study import small
 
 import jaxota as jo
 from jaxota._core import batching as _chunks
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 from jaxota.study import store as stores
 from jaxota.study.describe import describe, difference
 from jaxota.study.executor import StudyJob

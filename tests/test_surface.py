@@ -1,6 +1,6 @@
-"""What users see: every public name resolves, and is documented to its last argument.
+"""The public surface: every name resolves, and its docstring explains every argument.
 
-mypy reads this file too: what is annotated here must pass, as it would in a user's own program.
+mypy checks this file too: annotations here must pass, as they would in a user's own program.
 """
 
 import dataclasses
@@ -131,7 +131,7 @@ def test_an_unknown_name_is_told_the_nearest_one(module, name, message):
 
 def test_experiments_are_named_without_what_is_slow_to_import():
     code = (
-        "import sys, jaxota.cli.runner, jaxota.figures;"
+        "import sys, jaxota.cli.run, jaxota.figures;"
         "print({'flax', 'matplotlib', 'pandas', 'scipy.special', 'xarray'} & sys.modules.keys())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -194,7 +194,7 @@ SHIPPED: list[tuple[type, Sequence[object]]] = [
 
 
 @pytest.mark.parametrize("protocol, parts", SHIPPED, ids=lambda x: getattr(x, "__name__", ""))
-def test_shipped_parts_offer_what_their_stage_asks(protocol, parts):
+def test_shipped_parts_have_the_members_of_their_protocol(protocol, parts):
     members = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     for part in parts:
         stage_checks.offers("part", part, protocol, "")
@@ -203,7 +203,7 @@ def test_shipped_parts_offer_what_their_stage_asks(protocol, parts):
                 stage_checks.offers("part", object(), protocol, "")
 
 
-def test_parts_are_replaced_as_checkers_know():
+def test_replace_is_typed():
     channel: jo.Channel = jo.Channel().replace(snr_db=3.0)
     plan: jo.Plan = jo.Plan(np.ones(2), np.ones((2, 3)), np.ones((2, 3))).replace(model_var=1.0)
     algorithm: jo.Algorithm = jo.cotaf([0.1, 0.2], 1).replace(precode=jo.Online())

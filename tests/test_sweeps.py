@@ -1,20 +1,20 @@
-"""What is told and shown of a sweep, finished or not."""
+"""Reports of studies: table, remarks, rows and figure, of finished and unfinished sweeps."""
 
 import csv
-import io
+import json
 
 import jax
 import numpy as np
 import pytest
 import xarray
 from matplotlib.figure import Figure
-from rich.console import Console
 
 import jaxota as jo
-from jaxota.cli import report, sweep_plots, sweeps
+from jaxota import plots, reports, style
+from jaxota.cli import commands, report
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
-from jaxota.study.summary import Summary, summary
+from jaxota.study.summary import summary
 
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 STUDY = jo.Study(
@@ -37,45 +37,31 @@ def folder(tmp_path_factory):
     return folder
 
 
-def _shown(sweep, width=150):
-    stream = io.StringIO()
-    Console(width=width, file=stream).print(sweep.table())
-    return stream.getvalue()
-
-
 def test_the_table_has_a_row_for_each_setting(folder):
-    sweep = sweeps.Sweep.opened(folder, None)
-    assert sweep.caption() == (
-        "small: 2 snr_db × 2 steps, SNR per vector; 4 rounds, up to 5 trials"
-    )
-    shown = _shown(sweep)
-    for heading in (
-        "algorithm",
-        "snr_db",
-        "steps",
-        "final gap",
-        "power ratio",
-        "difference to FedAvg",
-    ):
-        assert heading in shown
-    lines = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    sweep = report.of_store(folder, None)
+    assert sweep.caption == ("small: 2 snr_db × 2 steps, SNR per vector; 4 rounds, 5 trials")
+    header, *lines = sweep.table
+    assert header == [
+        "algorithm", "snr_db", "steps", "final gap", "power ratio", "difference to FedAvg"
+    ]  # fmt: skip
     assert len(lines) == 2 * 2 * 2
     band = summary(jo.open(folder), "gap").at(algorithm=1, snr_db=1, steps=0)
-    rows = {tuple(cell.strip() for cell in line[1:4]): line for line in lines}
-    final = rows["noisy", "10", "1"][4]
+    rows = {tuple(line[:3]): line for line in lines}
+    final = rows["noisy", "10", "1"][3]
     mean, half = (float(word) for word in final.split("±"))
     assert mean == pytest.approx(band.mean[-1], rel=0.05)
     assert half == pytest.approx(band.half_width[-1], rel=0.1)
-    assert rows["FedAvg", "10", "1"][6].strip() == "–"
-    assert rows["noisy", "10", "1"][6].strip()[0] in "+-"
-    assert sweep.remarks() == [
-        "± is a 95 % interval over trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
-        "mean over trials, largest of all rounds (up to 1 is within the budget)."
+    assert rows["FedAvg", "10", "1"][5] == "–"
+    assert rows["noisy", "10", "1"][5][0] in "+-"
+    assert sweep.remarks == [
+        "± is a 95 % interval over 5 trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
+        "mean over trials, largest of all rounds (up to 1 is within the budget). "
+        "Differences are to the same setting."
     ]
 
 
 def test_files_hold_every_score_of_every_setting(folder, tmp_path):
-    sweep = sweeps.Sweep.opened(folder, "loss")
+    sweep = report.of_store(folder, "loss")
     paths = report.write(sweep, tmp_path, data=("csv",))
     assert [path.name for path in paths] == ["small.png", "small.csv"]
     with open(tmp_path / "small.csv", encoding="utf-8") as stream:
@@ -104,11 +90,10 @@ def test_files_hold_every_score_of_every_setting(folder, tmp_path):
 
 def test_an_unfinished_sweep_says_so(tmp_path):
     STUDY.run(tmp_path / "half", shard=(0, 2))
-    sweep = sweeps.Sweep.opened(tmp_path / "half", None)
-    assert sweep.caption().endswith("up to 5 trials, 1 of 2 chunks so far")
-    assert sweep.remarks()[-1] == "The sweep is not finished: what is missing is left out."
-    lines = [line for line in _shown(sweep).splitlines() if line.startswith("│")]
-    assert len([line for line in lines if "not there yet" in line]) == 2 * 2
+    sweep = report.of_store(tmp_path / "half", None)
+    assert sweep.caption.endswith("4 rounds, 5 trials, 1 of 2 chunks so far")
+    assert sweep.remarks[-1] == "The sweep is not finished: what is missing is left out."
+    assert [row[3] for row in sweep.table].count("not there yet") == 2 * 2
     report.write(sweep, tmp_path / "half", data=("csv",))
     data = jo.open(tmp_path / "half")
     assert (data.attrs["chunks_done"], data.attrs["chunks"]) == (1, 2)
@@ -118,8 +103,8 @@ def test_an_unfinished_sweep_says_so(tmp_path):
 def test_nothing_done_yet_can_be_shown(tmp_path):
     job = StudyJob(STUDY.replace(keep="mean"))
     driver.sink(job, tmp_path / "none")
-    sweep = sweeps.Sweep.opened(tmp_path / "none", None)
-    assert "0 of 2 chunks so far" in sweep.caption() and "not there yet" in _shown(sweep)
+    sweep = report.of_store(tmp_path / "none", None)
+    assert "0 of 2 chunks so far" in sweep.caption and sweep.table[1][3] == "not there yet"
     report.write(sweep, tmp_path / "none", data=("csv",))
 
 
@@ -129,7 +114,7 @@ def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
         (tmp_path, None, f"{tmp_path} holds no store: there is no study.json in it"),
     ):
         with pytest.raises(jo.InputError) as caught:
-            sweeps.Sweep.opened(where, metric)
+            report.of_store(where, metric)
         assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -155,9 +140,9 @@ def _made_up(axes, lost=0, rounds=3, trials=4):
         },
     )  # fmt: skip
     channel = {"snr_db": 10.0, "snr_per": "symbol"}
-    return sweeps.Sweep(
-        "made", "gap", data, {"channel": channel, "rounds": rounds, "swept": [*axes]}
-    )
+    description = {"channel": channel, "rounds": rounds, "swept": [*axes], "task": {}}
+    data = data.assign_attrs(study="made", description=json.dumps(description))
+    return jo.study_report(data, sweep=True)
 
 
 def test_no_axis_is_curves():
@@ -165,10 +150,12 @@ def test_no_axis_is_curves():
     figure = sweep.figure()
     assert isinstance(figure, Figure) and figure.axes[0].get_yscale() == "log"
     lines = {line.get_label(): line for line in figure.axes[0].lines}
-    np.testing.assert_allclose(lines["B"].get_ydata(), sweep.data.gap[1].mean("trial"), rtol=1e-6)
+    np.testing.assert_allclose(
+        lines["B"].get_ydata(), sweep.dataset.gap[1].mean("trial"), rtol=1e-6
+    )
     np.testing.assert_array_equal(lines["B"].get_xdata(), [1, 2, 3])
-    assert sweep.caption().startswith("made: one setting, SNR 10.0 dB per symbol; 3 rounds")
-    assert len([line for line in _shown(sweep).splitlines() if line.startswith("│")]) == 2
+    assert sweep.caption.startswith("made: one setting, SNR 10 dB per symbol; 3 rounds")
+    assert len(sweep.table) == 1 + 2
 
 
 def test_one_axis_is_final_scores_against_it():
@@ -177,7 +164,7 @@ def test_one_axis_is_final_scores_against_it():
     assert axes.get_xlabel() == "SNR (dB)" and axes.get_ylabel().startswith("final")
     line = next(line for line in axes.lines if line.get_label() == "A")
     np.testing.assert_array_equal(line.get_xdata(), [-5, 0, 10])
-    expected = sweep.data.gap.isel(algorithm=0, evaluation=-1).mean("trial").sortby("snr_db")
+    expected = sweep.dataset.gap.isel(algorithm=0, evaluation=-1).mean("trial").sortby("snr_db")
     np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-6)
 
 
@@ -186,14 +173,10 @@ def test_every_point_is_inside_the_axes():
     gaps = np.array([100.0, 1.0, 0.1])
     for dim in ("snr_db", "evaluation"):
         shape = [len(gaps) if name == dim else 1 for name in ("algorithm", "snr_db", "evaluation")]
-        data = xarray.DataArray(
-            gaps.reshape(shape),
-            {"algorithm": ["A"], "snr_db": range(shape[1]), "evaluation": range(1, 1 + shape[2])},
-            ("algorithm", "snr_db", "evaluation"),
-        )
-        counts = xarray.full_like(data.isel(evaluation=0), 5)
-        found = Summary(data, 0.9 * data, 1.1 * data, counts, counts)
-        axes = sweep_plots.draw(found, ["snr_db"], "gap", "").axes[0]
+        data = _made_up({"snr_db": range(shape[1])}, rounds=shape[2]).dataset.isel(algorithm=[0])
+        spread = np.array([0.9, 1.1, 0.9, 1.1])[:, None]
+        values = gaps.reshape(*shape[:2], 1, shape[2]) * spread
+        axes = plots.study(data.assign(gap=(data.gap.dims, values))).axes[0]
         low, high = axes.get_ylim()
         assert low < gaps.min() and gaps.max() < high
 
@@ -211,7 +194,7 @@ def test_two_axes_are_maps():
     maps = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in maps] == ["A", "B"]
     assert maps[0].get_xlabel() == "SNR (dB)" and maps[0].get_ylabel() == "local steps $K$"
-    expected = sweep.data.gap.isel(evaluation=-1).mean("trial").sortby(["steps", "snr_db"])
+    expected = sweep.dataset.gap.isel(evaluation=-1).mean("trial").sortby(["steps", "snr_db"])
     np.testing.assert_allclose(maps[1].images[0].get_array(), expected[1], rtol=1e-6)
     assert [tick.get_text() for tick in maps[0].get_xticklabels()] == ["0", "5", "10"]
     for axes in maps:  # one scale for both
@@ -231,40 +214,38 @@ def test_three_axes_are_a_row_of_maps_for_each_value_of_the_shortest():
     maps = [axes for axes in sweep.figure().axes if axes.images]
     titles = ["A\nlaw = a", "B\nlaw = a", "A\nlaw = b", "B\nlaw = b"]
     assert [axes.get_title() for axes in maps] == titles
-    expected = sweep.data.gap.isel(evaluation=-1, algorithm=0, law=1).mean("trial")
+    expected = sweep.dataset.gap.isel(evaluation=-1, algorithm=0, law=1).mean("trial")
     assert maps[2].images[0].get_array().shape == (3, 3)
     values = maps[2].images[0].get_array()
     np.testing.assert_allclose(np.sort(values, None), np.sort(expected.values, None), rtol=1e-6)
-    x, y = (sweep_plots.NAMES[k] for k in ("steps", "snr_db"))
+    x, y = (style.AXES[k] for k in ("steps", "snr_db"))
     assert {maps[2].get_xlabel(), maps[2].get_ylabel()} == {x, y}
-    assert "The picture maps snr_db × steps, 2 of 2 settings of law." in sweep.remarks()
+    assert "The figure maps snr_db × steps, 2 of 2 settings of law." in sweep.remarks
 
 
 def test_too_many_maps_and_rows_are_said_to_be_some():
     sweep = _made_up({"snr_db": range(8), "users": range(7), "steps": range(1, 8)})
     maps = [axes for axes in sweep.figure().axes if axes.images]
-    assert len(maps) == sweep_plots.MOST_PANELS
-    remarks = "\n".join(sweep.remarks())
-    assert f"The first {sweeps.ROWS} of {2 * 8 * 7 * 7} rows; the CSV has all." in remarks
-    assert "The picture maps snr_db × users, 6 of 7 settings of steps." in remarks
-    lines = [line for line in _shown(sweep).splitlines() if line.startswith("│")]
-    assert len(lines) == sweeps.ROWS and len(list(sweep.rows())) == 1 + 2 * 8 * 7 * 7 * 3
+    assert len(maps) == reports.PANELS
+    remarks = "\n".join(sweep.remarks)
+    assert f"The first {reports.ROWS} of {2 * 8 * 7 * 7} rows; the CSV has all." in remarks
+    assert "The figure maps snr_db × users, 6 of 7 settings of steps." in remarks
+    assert len(sweep.table) == 1 + reports.ROWS and len(sweep.csv) == 2 * 8 * 7 * 7 * 3
 
 
 def test_an_axis_of_one_value_is_told_and_not_drawn():
     sweep = _made_up({"snr_db": [0, 5], "steps": [3]})
-    assert "2 snr_db × 1 steps" in sweep.caption()
+    assert "2 snr_db × 1 steps" in sweep.caption
     assert sweep.figure().axes[0].get_xlabel() == "SNR (dB)"
 
 
 def test_diverged_trials_are_counted_and_left_out():
     sweep = _made_up({"snr_db": [0, 5]}, lost=1)
-    assert "1 trials diverged, and are left out of the means." in sweep.remarks()
-    header, *rows = sweep.rows()
-    first = dict(zip(header, rows[0], strict=True))
-    assert (first["used"], first["trials"]) == (3, 4) and np.isfinite(float(first["mean"]))
+    assert "A, 0: 1 of 4 trials diverged, and is left out of the means." in sweep.remarks
+    first = sweep.csv.iloc[0]
+    assert (first["used"], first["trials"]) == (3, 4) and np.isfinite(first["mean"])
     gone = _made_up({"snr_db": [0, 5]}, lost=4)
-    assert "all diverged" in _shown(gone) and "no pairs" in _shown(gone)
+    assert gone.table[1][2] == "all diverged" and gone.table[3][4] == "no pairs"
     assert isinstance(gone.figure(), Figure)
 
 
@@ -272,24 +253,22 @@ def test_diverged_trials_are_counted_and_left_out():
     ("seconds", "words"), [(0.5, "0.5 s"), (60, "60 s"), (600, "10 min"), (36000, "10 h")]
 )
 def test_times_in_words(seconds, words):
-    assert sweeps.in_time(seconds) == words
+    assert commands.in_time(seconds) == words
 
 
 def test_limits(tmp_path):
     job = StudyJob(STUDY)
-    words = sweeps.size(job)
+    words = commands.size(job)
     told = "2 snr_db × 2 steps = 4 settings", "5 trials", "2 algorithms = 40 curves of 4 rounds"
     assert all(part in words for part in (*told, "2 programs", "keep trials"))
     assert job.bytes == StudyJob(STUDY).space.bytes
-    sweeps.refuse_too_much(job, sweeps.limits("1G", 2), tmp_path)
+    commands.refuse_too_much(job, 10**9, 2, tmp_path)
     for limits, told in (
-        (sweeps.limits("1G", 1), "more than --max-programs 1"),
-        (sweeps.limits("1k", 2), "more than --max-bytes 1 kB; --keep mean needs less"),
+        ((10**9, 1), "more than --max-programs 1"),
+        ((10**3, 2), "more than --max-bytes 1 kB; --keep mean needs less"),
     ):
         with pytest.raises(jo.InputError, match=told):
-            sweeps.refuse_too_much(job, limits, tmp_path)
-    with pytest.raises(jo.InputError, match="--max-programs must be a whole number ≥ 1, got 0"):
-        sweeps.limits("1G", 0)
+            commands.refuse_too_much(job, *limits, tmp_path)
 
 
 def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
@@ -298,4 +277,38 @@ def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
 
     monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: Full)
     with pytest.raises(jo.InputError, match="has only 10 B free"):
-        sweeps.refuse_too_much(StudyJob(STUDY), sweeps.limits("1G", 9), tmp_path / "a" / "b")
+        commands.refuse_too_much(StudyJob(STUDY), 10**9, 9, tmp_path / "a" / "b")
+
+
+@pytest.fixture
+def partly_diverged():
+    """Four trials of two algorithms; the second of BAAF's left the finite numbers in round 2."""
+    data = _made_up({}, rounds=2).dataset.assign_coords(algorithm=["COTAF", "BAAF"])
+    cotaf = [[9.0, 1.0], [9.0, 2.0], [9.0, 3.0], [9.0, 5.0]]
+    baaf = [[9.0, 2.0], [1e30, np.inf], [9.0, 4.0], [9.0, 6.0]]
+    data["gap"] = data.gap.dims, np.float32([cotaf, baaf])
+    return jo.study_report(data.assign_attrs(reference="COTAF"))
+
+
+def test_a_diverged_trial_is_counted_and_poisons_no_mean(partly_diverged):
+    said = "BAAF: 1 of 4 trials diverged, and is left out of the means."
+    assert said in partly_diverged.remarks
+    rows = {row[0]: row for row in partly_diverged.table}
+    assert rows["BAAF"][1] == "4.0 ± 5.0"  # the mean of 2, 4 and 6
+    assert rows["BAAF"][3] == "+1.000 ± 0.000"  # paired with the same three trials of COTAF
+    assert rows["COTAF"][1] == "2.8 ± 2.7"  # all four of its own
+
+
+def test_the_csv_leaves_the_whole_trial_out(partly_diverged):
+    rows = partly_diverged.csv
+    gaps = rows[(rows.algorithm == "BAAF") & (rows.metric == "gap")].set_index("round")
+    assert gaps["mean"][1] == 9.0 and gaps["mean"][2] == 4.0
+    assert rows[rows.metric == "diverged"]["mean"].tolist() == [0, 1]
+
+
+def test_many_diverged_settings_are_counted_and_not_named():
+    report = _made_up({"snr_db": range(10)}, lost=1)
+    data = report.dataset
+    data["gap"] = data.gap.where(data.trial > 0, np.inf)
+    remarks = jo.study_report(data).remarks
+    assert "20 trials diverged, and are left out of the means." in remarks

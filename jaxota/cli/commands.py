@@ -1,256 +1,183 @@
-"""The command `jaxota`."""
+"""What each command of `jaxota` does; whatever is slow to import is imported where it is used."""
 
 import argparse
-import atexit
 import contextlib
-import dataclasses
 import functools
-import gc
-import shlex
+import os
+import signal
+import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxota._core import files as _files
-from jaxota.cli import process as _process
-from jaxota.cli import progress as _terminal
-from jaxota.cli import surroundings as _surroundings
-from jaxota.cli import words as _words
+from jaxota.cli import process, progress
 from jaxota.errors import InputError
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0, 2 for bad input, 141 if nobody reads the output.
+def list_(arguments: argparse.Namespace) -> int:
+    """Print the figures, and in a checkout the experiments in its files."""
+    from jaxota.cli import run
+    from jaxota.figures import FIGURES
 
-    Any other exception is a fault of ours, and shows where it happened (exit code 1). That a signal
-    ends the process is for the process to see to.
-    """
-    try:
-        code = _answer(argv)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        return _process.hush()
-    except (InputError, OSError) as error:
-        with _process.ending:
-            print(f"jaxota: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return 2
-
-
-def _answer(argv: list[str] | None) -> int:
-    try:
-        arguments = _words.parser(**_answers()).parse_args(argv)
-    except SystemExit:  # --help and --version have been answered
-        return 0
-    for name, value in vars(arguments).items():
-        # Of `--name=--`, which argparse makes nothing of, and of a script gone wrong.
-        if value == [[]] or (value == [] and name != "set") or "\0" in str(value):
-            raise InputError(f"--{name.replace('_', '-')} must be given in words")
-    _collect_seldom()
-    return arguments.command(arguments)
-
-
-def _answers() -> dict[str, Callable[[argparse.Namespace], int]]:
-    return {
-        "list": _list,
-        "run": _run,
-        "sweep": _sweep,
-        "claims": _claims,
-        "bench": _bench,
-        "show": _show,
-        "report": _report,
-    }
-
-
-def _collect_seldom() -> None:
-    """Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
-    again and again and once more at the exit, would take a fifth of a short run.
-    """
-    gc.set_threshold(100_000, 20, 20)
-    atexit.register(gc.freeze)
-
-
-def _list(arguments) -> int:
-    from jaxota.figures import EXPERIMENTS, THEORY
-
-    for experiment in EXPERIMENTS.values():
-        print(f"{experiment.name:12} {experiment.title}: {', '.join(experiment.algorithms)}")
-    for theory in THEORY.values():
-        print(f"{theory.name:12} {theory.title}")
+    for figure in FIGURES.values():
+        print(f"{figure.name:12} {figure.title}: {', '.join(figure.algorithms)}")
+    for file, title in run.experiments_in_checkout().items():
+        print(f"{file:12} {title}")
     return 0
 
 
-def _run_file(arguments) -> int:
-    """Run an experiment of the user's own file."""
-    from jaxota.cli import report as reports
-    from jaxota.cli import runner, specs
-    from jaxota.cli.report import attributes
-    from jaxota.reports import Experiment, parsed
+def run_(arguments: argparse.Namespace) -> int:
+    """Run a figure, a study or an experiment; show its report and write its files."""
+    from jaxota.cli import report, run
+    from jaxota.study import compile
 
-    spec = specs.of_sweep(arguments.experiment)
-    pictures = reports.pictures(arguments.format, arguments.style)
-    scale = _scale(arguments)
-    _writable(arguments.out)
-    _surroundings.prepare(True)
-    chosen = specs.from_file(spec["file"], spec["source"], spec["name"])
-    if not isinstance(chosen, Experiment):
-        raise InputError(f"{chosen.name} is a study: jaxota sweep {arguments.experiment} runs it")
-    options = _given(arguments)
-    options |= {} if arguments.seed is None else {"seed": arguments.seed}
-    for each in arguments.set:
-        name, _, text = each.partition("=")
-        if name not in chosen.options:
-            known = ", ".join(chosen.options)
-            raise InputError(f"--set {name} is not an option of {chosen.name}: choose from {known}")
-        options[name] = parsed(name, text, chosen.options[name])
-    spec |= {"run": True, "options": {k: v for k, v in options.items() if k != "seed"}}
-    spec["seed"] = options.get("seed")
-    with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(_working(chosen.name, arguments.out))
-        executor = None
-        if arguments.scheduler is not None:
-            from jaxota.cli import cluster
-
-            executor = stack.enter_context(cluster.executor(arguments.scheduler))
-        run = runner.study_runner(
-            arguments.out,
-            progress,
-            **scale,
-            in_parts=_in_parts(arguments),
-            executor=executor,
-            spec=spec,
-        )
+    pictures = report.pictures(arguments.format, arguments.style)
+    memory, shard = _scale(arguments)
+    process.refuse_unwritable(arguments.out)
+    process.prepare()  # before a user's file runs, which may use JAX
+    chosen = run.load(arguments.experiment)
+    in_parts = arguments.resume or arguments.shard is not None or arguments.scheduler is not None
+    with _working(chosen.name, arguments.out) as tell, run.cluster(arguments.scheduler) as executor:
+        progress.load_ahead(compile.waiting)
+        command = run.command_line(arguments)
+        runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
         try:
-            value = chosen(run, **options)
-        except runner.Incomplete as store:
-            how = _how_to_resume(Path(str(store)))
+            result, seed = run.run(chosen, runner, arguments)
+        except run.Incomplete as how:
             print(f"{chosen.name}: chunks of other shards are missing: {how}")
             return 0
-        described = attributes(value.name, options.get("seed", 0), value.caption)
-        value = dataclasses.replace(value, dataset=value.dataset.assign_attrs(described))
-        progress("writing")
-        endings = ("csv", "nc") if value.markdown is None else ("csv", "nc", "md")
-        outcome = runner.Shown(value)
-        command = specs.command(spec)
-        paths = reports.write(outcome, arguments.out, pictures, endings, command=command)
-    return _tell(outcome, paths)
+        tell("writing")
+        endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
+        written = report.write(result, arguments.out, pictures, endings, command, seed)
+    return _show(result, written)
 
 
-def _run(arguments) -> int:
-    if arguments.experiment.partition(":")[0].endswith(".py"):
-        return _run_file(arguments)
-    if arguments.set:
-        raise InputError("--set is for experiments of your own file: jaxota sweep sweeps fields")
-    from jaxota.cli import report as reports
-    from jaxota.cli import runner, specs
-    from jaxota.study import compile as programs
+def sweep_(arguments: argparse.Namespace) -> int:
+    """Run a study over a grid into a store."""
+    from jaxota.cli import run
+    from jaxota.study.executor import StudyJob
+    from jaxota.study.grid import parse_bytes
 
-    name, options = arguments.experiment, _given(arguments)
-    pictures = reports.pictures(arguments.format, arguments.style)
-    experiment = specs.known(name).configured(options)
-    spec = {"run": True, "experiment": name, "options": options, "seed": arguments.seed or 0}
-    scale = _scale(arguments)
-    store = arguments.out / f"{name}.parts" if _in_parts(arguments) else None
-    _writable(arguments.out)
-    _surroundings.prepare(experiment.on_images)
-    with (
-        _working(name, arguments.out, store) as report,
-        _executor(arguments, spec, store) as elsewhere,
-    ):
-        _terminal.load_ahead(programs.waiting)
-        outcome = runner.run(
-            experiment, spec["seed"], report, **scale, store=store, spec=spec, **elsewhere
-        )
-        if outcome is None:
-            print(f"{name}: chunks of other shards are missing: {_how_to_resume(store)}")
-            return 0
-        report("writing")
-        paths = reports.write(outcome, arguments.out, pictures, command=specs.command(spec))
-    return _tell(outcome, paths)
-
-
-def _claims(arguments) -> int:
-    from jaxota._core import inputs as _validate
-    from jaxota.cli import report as reports
-    from jaxota.cli import runner
-    from jaxota.experiments import claims_report, claims_runs
-
-    out, seed = arguments.out, _validate.seed(arguments.seed)
-    pictures = reports.pictures(arguments.format, arguments.style)
-    parts = claims_runs.chosen(arguments.only)
-    _writable(out)
-    _surroundings.prepare(any(part.unit == "points" for part in parts))
-    asked = arguments.draws, arguments.trials, arguments.dataset, arguments.data_dir
-    every, said = claims_runs.runs(parts, *asked)
-    pairs = []
-    for runs in every:
-        store = out / "claims.parts" / runs.name if arguments.resume else None
-        with _working(f"claims on {runs.data}", out, store) as report:
-            pairs.append((runs, runner.run(runs, seed, report, store=store)))
-    outcome = claims_report.Claims.of(seed, parts, pairs, said)
-    given = {k: getattr(arguments, k) for k in ("only", "draws", "trials", "seed", "dataset")}
-    words = ["jaxota claims", *(f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if v)]
-    paths = reports.write(outcome, out, pictures, claims_report.DATA, command=" ".join(words))
-    return _tell(outcome, paths)
-
-
-def _sweep(arguments) -> int:
-    from jaxota.cli import specs, sweeps
-
-    given: dict[str, Any] = {"options": _given(arguments), "set": arguments.set}
-    if arguments.seed is not None:
-        given["seed"] = arguments.seed
-    if arguments.algorithms is not None:
-        given["algorithms"] = [name.strip() for name in arguments.algorithms.split(",")]
-    spec = specs.of_sweep(arguments.study, **given, keep=arguments.keep)
-    scale, limits = _scale(arguments), sweeps.limits(arguments.max_bytes, arguments.max_programs)
-    _surroundings.prepare("experiment" in spec and specs.known(spec["experiment"]).on_images)
-    name = Path(spec["file"]).stem if "file" in spec else arguments.study
-    with _working(name, Path()) as report:
-        job = specs.sweep_job(spec, scale.pop("memory"), limits.programs)
-        out = arguments.out or Path("sweeps") / job.name
-        sweeps.refuse_too_much(job, limits, out)
+    memory, shard = _scale(arguments)
+    programs = arguments.max_programs
+    if programs < 1:
+        raise InputError(f"--max-programs must be a whole number ≥ 1, got {programs}")
+    limit = parse_bytes("--max-bytes", arguments.max_bytes)
+    name = Path(arguments.study.partition(":")[0]).stem
+    process.prepare()
+    with _working(name, Path()) as tell:
+        study = run.swept_study(arguments)
+        job = StudyJob(study, memory, programs)
+        out = arguments.out or Path("sweeps") / study.name
+        refuse_too_much(job, limit, programs, out)
         if arguments.dry_run:
-            lines = sweeps.dry_run(job, report)
-    if arguments.dry_run:
-        print("\n".join(lines))
-        return 0
-    with _working(job.name, out, out) as report, _executor(arguments, spec, out) as elsewhere:
-        done = sweeps.run(job, out, arguments.resume, spec, report, **scale, **elsewhere)
-    print(done)
+            print("\n".join(dry_run(job, tell)))
+            return 0
+    with _working(study.name, out, out) as tell, run.cluster(arguments.scheduler) as executor:
+        command = run.command_line(arguments)
+        runner = run.Runner(out, tell, command, shard=shard, executor=executor)
+        sink = runner.drive(study, job, out, arguments.resume or shard[1] > 1)
+    done, chunks = job.space.count - len(sink.missing()), job.space.count
+    print(f"{study.name}: {done} of {chunks} chunks are in {out}", end="")
+    if runner.before:
+        print(f", {runner.before} of them from before", end="")
+    if done < chunks:
+        print("; other shards, or --resume, do the rest")
+    else:
+        print(f", all of them: jaxota show {out}, or jo.open({str(out)!r})")
     return 0
 
 
-def _bench(arguments) -> int:
-    from jaxota.cli import bench as _benches
+def size(job: Any) -> str:
+    """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.reports import counted
 
-    return _benches.run(arguments.out)
+    study, settings = job.study, job.settings
+    axes = " × ".join(f"{len(axis)} {axis.name}" for axis in settings.axes) or "1 setting"
+    curves = settings.count * study.trials * len(study.algorithms)
+    return (
+        f"{axes} = {counted(settings.count, 'setting')} × {counted(study.trials, 'trial')} × "
+        f"{counted(len(study.algorithms), 'algorithm')} = {counted(curves, 'curve')} of "
+        f"{counted(study.rounds, 'round')}, {format_bytes(job.bytes)} of results "
+        f"(keep {study.keep}), {counted(settings.programs, 'program')}"
+    )
 
 
-def _show(arguments) -> int:
-    from jaxota.cli import report as reports
-    from jaxota.cli import sweeps
+def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
+    """InputError where a sweep is larger than the user, or the disk, has room for."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.study.executor import refuse_full
 
-    _process.kept = functools.partial(_kept, arguments.folder)
-    pictures = reports.pictures(arguments.format, arguments.style)
-    outcome = sweeps.Sweep.opened(arguments.folder, arguments.metric)
-    return _tell(outcome, reports.write(outcome, arguments.folder, pictures, ("csv",)))
+    if job.settings.programs > programs:
+        raise InputError(f"{size(job)}: more than --max-programs {programs}")
+    if job.bytes > limit:
+        raise InputError(
+            f"{size(job)}: more than --max-bytes {format_bytes(limit)}; --keep mean needs less"
+        )
+    refuse_full(job, out)
 
 
-def _tell(outcome: Any, paths: list[Path]) -> int:
-    """A report on screen, and where its files are."""
-    _terminal.show(outcome.caption(), outcome.table(), *outcome.remarks())
-    for path in paths:
+def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
+    """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.reports import counted
+
+    def timed(work: Callable[[], Any]) -> float:
+        begun = time.perf_counter()
+        work()
+        return time.perf_counter() - begun
+
+    tell("compiling")
+    compiling = timed(lambda: job.space.count) * job.settings.programs
+    chunks = job.space.count
+    tell("measuring one chunk")
+    first, again = (timed(lambda: job.compute(0, lambda *_: None)) for _ in range(2))
+    calibrating = max(0.0, first - again) * job.calibrations
+    running = again * job.steps / job.steps_of(0)
+    return [
+        f"{job.name}: {size(job)}",
+        f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
+        f"{format_bytes(job.bytes / chunks)} each",
+        f"about {in_time(compiling + calibrating + running)} on this machine: "
+        f"{in_time(compiling)} compiling, {in_time(calibrating)} for "
+        f"{counted(job.calibrations, 'calibration')}, {in_time(running)} running "
+        f"({job.steps / running:.2g} user-steps/s, from one chunk of the first structure)",
+    ]
+
+
+def in_time(seconds: float) -> str:
+    """Write a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def show_(arguments: argparse.Namespace) -> int:
+    """Show what a sweep left, finished or not; write its picture and CSV beside it."""
+    from jaxota.cli import report, run
+
+    process.kept = functools.partial(run.interrupted, arguments.folder)
+    pictures = report.pictures(arguments.format, arguments.style)
+    result = report.of_store(arguments.folder, arguments.metric)
+    return _show(result, report.write(result, arguments.folder, pictures, ("csv",)))
+
+
+def _show(result: Any, written: list[Path]) -> int:
+    """Print a report, and where its files are."""
+    progress.show(result)
+    for path in written:
         print(f"wrote {path}")
     return 0
 
 
-def _report(arguments) -> int:
-    from jaxota.cli import page
+def report_(arguments: argparse.Namespace) -> int:
+    """Write the HTML page of a folder."""
+    from jaxota.cli import page, run
 
-    _process.kept = functools.partial(_kept, arguments.folder)
+    process.kept = functools.partial(run.interrupted, arguments.folder)
     path, others = page.write(arguments.folder)
     for name in others:
         print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
@@ -258,69 +185,38 @@ def _report(arguments) -> int:
     return 0
 
 
-def _given(arguments) -> dict[str, Any]:
-    """What of an experiment was asked to be otherwise."""
-    from jaxota.cli.specs import OPTIONS
+def bench_(arguments: argparse.Namespace) -> int:
+    """Run the short benchmarks of a checkout, each in a process of its own."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "throughput"
+    if not (folder / "against.py").exists():
+        raise InputError(f"bench needs the benchmarks of a clone of jaxota, not found: {folder}")
+    out = ["--out", str(arguments.out)] if arguments.out else []
+    for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
+        command = [sys.executable, str(folder / script), "--short", *options, *out]
+        # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
+        with (
+            subprocess.Popen(command, start_new_session=True) as child,
+            process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
+        ):
+            code = child.wait()
+        if code:
+            return 1
+    return 0
 
-    return {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
 
-
-def _scale(arguments) -> dict[str, Any]:
-    """How much memory a chunk may take, and which chunks are to be done."""
+def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
+    """Return how much memory a chunk may take, and which chunks are to be computed."""
     from jaxota.study.grid import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
-    shard = parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)
-    return {"memory": memory, "shard": shard}
-
-
-def _in_parts(arguments) -> bool:
-    """Whether a run goes by way of a store."""
-    return arguments.resume or arguments.shard is not None or arguments.scheduler is not None
+    return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)
 
 
 @contextlib.contextmanager
 def _working(name: str, out: Path, store: Path | None = None) -> Iterator[Callable[..., None]]:
-    """Progress; an interruption will say what is kept, and how to go on."""
-    _process.kept = functools.partial(_kept, out, store)
-    with _terminal.progress(name) as report:
-        yield report
+    """Show progress; an interruption will say what is kept, and how to go on."""
+    from jaxota.cli import run
 
-
-def _kept(out: Path, store: Path | None = None) -> str:
-    if store is not None and (store / "study.json").exists():
-        return _how_to_resume(store)
-    if out in {path.parent for path in _files.placed}:
-        return f"when the results had been written to {out}"
-    return "nothing was written"
-
-
-def _how_to_resume(store: Path | None) -> str:
-    kept = len(list((store / "commits").glob("*.json"))) if store else 0
-    return f"{kept} finished chunks are kept in {store}: the same command with --resume goes on"
-
-
-@contextlib.contextmanager
-def _executor(arguments, spec: dict[str, Any], store: Path | None) -> Iterator[dict[str, Any]]:
-    """What runs the chunks, if it is not this process."""
-    if arguments.scheduler is None or store is None:
-        yield {}
-        return
-    from jaxota.cli import cluster
-
-    with cluster.executor(arguments.scheduler) as executor:
-        yield {"executor": executor, "work": cluster.work(spec, store)}
-
-
-def _writable(folder: Path) -> None:
-    """Fail now rather than after the work if nothing can be written to `folder`; make nothing."""
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"--out {folder} must be a folder that can be written: {error.strerror}"
-        ) from None
+    process.kept = functools.partial(run.interrupted, out, store)
+    with progress.progress(name) as tell:
+        yield tell

@@ -1,35 +1,41 @@
-"""The process of the command: what it does on a signal, and where nobody listens."""
+"""The process of the command: signals, streams, the program cache, the environment."""
 
 import codecs
 import contextlib
+import hashlib
 import os
+import platform
+import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxota.errors import InputError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 placing = threading.RLock()  # held while files take their places: no moment to end the process
-ending = threading.RLock()  # held by who says the last word
+ending = threading.RLock()  # held by the thread that prints the last line
 _undo: list[Callable[[], object]] = []
 
 
-def _nothing() -> str:
-    return "nothing was written"
-
-
-kept: Callable[[], str] = _nothing  # says what an interruption leaves
+# Says what an interruption leaves.
+kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
 
 
 def heed_signals() -> None:
-    """From now on Ctrl-C and SIGTERM end the process within a moment, whatever it does.
+    """End the process within a moment of Ctrl-C or SIGTERM, whatever it does.
 
-    Neither an exception, which is lost inside a callback of a C library, nor a proper end, which
-    takes down a compiler at work, would do: a thread of its own cleans up, says one line, and
-    leaves. A signal that is ignored, as in the background of a script, stays so.
+    An exception would be lost inside a callback of a C library, and a normal exit waits for a
+    compiler at work: a thread of its own cleans up, prints one line, and leaves. A signal that is
+    ignored, as in the background of a script, stays ignored.
     """
-    heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    heeded = [signum for signum in _SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
     for signum in heeded:
         signal.signal(signum, _leave)  # until the thread is there
     reading, writing = socket.socketpair()
@@ -46,9 +52,9 @@ def _watch(reading: socket.socket) -> None:
     reading.settimeout(0.05)
     while not placing.acquire(timeout=0.05):
         with contextlib.suppress(TimeoutError):
-            if reading.recv(1)[0] in _SIGNALS:  # once more: it is not to be waited for
+            if reading.recv(1)[0] in _SIGNALS:  # a second Ctrl-C: do not wait
                 break
-    ending.acquire()  # from now on others wait, and say nothing
+    ending.acquire()  # other threads wait from now on, and print nothing
     for step in reversed(tuple(_undo)):
         with contextlib.suppress(Exception):
             step()
@@ -64,7 +70,7 @@ def _leave(signum: int, frame: object = None) -> None:
 
 @contextlib.contextmanager
 def undoing(step: Callable[[], object]) -> Iterator[None]:
-    """Should a signal end the process in this block, then not without this step."""
+    """Take this step if a signal ends the process inside the block."""
     _undo.append(step)
     try:
         yield
@@ -82,13 +88,13 @@ _PLAIN = {
 
 
 def mend_streams() -> None:
-    """Where an encoding lacks a character it is written in plain ones; a closed stream is empty."""
+    """Write plain characters where an encoding lacks one; give a closed stream an empty file."""
 
     def plainly(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):
             raise error
         lacking = error.object[error.start : error.end]
-        return "".join(_PLAIN.get(each, "?") for each in lacking), error.end
+        return "".join(_PLAIN.get(character, "?") for character in lacking), error.end
 
     codecs.register_error("jaxota", plainly)
     for name in ("stdout", "stderr"):
@@ -100,9 +106,129 @@ def mend_streams() -> None:
 
 
 def hush() -> int:
-    """The reader of our output is gone: what is left of it goes nowhere. Returns the exit code."""
+    """Drop the rest of the output, as its reader is gone; return the exit code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a stream without a file
             os.dup2(nowhere, stream.fileno())
     return 128 + 13  # as if by SIGPIPE
+
+
+CACHE = "JAXOTA_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return the folder for compiled programs and prepared data: the user's, or `JAXOTA_CACHE`."""
+    import platformdirs
+
+    named = os.environ.get(CACHE) or "off"
+    if named == "off":
+        return Path(platformdirs.user_cache_dir("jaxota"))
+    try:
+        return Path(named).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{CACHE} must be a folder, or off, got {named}: {error}") from None
+
+
+def keep_programs() -> None:
+    """Keep compiled programs between runs, unless the environment says otherwise.
+
+    Programs are kept apart by kind of processor, as a home folder may be shared by several.
+    """
+    if os.environ.get(CACHE) == "off":
+        return
+    import jax
+
+    # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
+    # program that it reads from the cache; a real fault reaches us as an exception.
+    jax.config.update("jax_logging_level", "CRITICAL")
+    try:
+        described = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+        kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
+    except OSError:
+        kind = [platform.processor()]
+    place = cache_folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        print(
+            f"jaxota: compiled programs are not kept, as {place} cannot be written "
+            f"({error.strerror}): name another folder with {CACHE}, or off",
+            file=sys.stderr,
+        )
+        return
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@contextlib.contextmanager
+def replacing_damaged_programs() -> Iterator[None]:
+    """Remove a program from the cache that cannot be read; warnings return to normal afterwards.
+
+    JAX warns of it, compiles anew, and would never replace the file. A program that could not be
+    written, as on a full disk, will be such a one: that warning is not shown.
+    """
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, *where: Any, **more: Any) -> None:
+            fault = re.match(r"Error (reading|writing) persistent .* for '([^']*)'", str(message))
+            if fault is None:
+                shown(message, *where, **more)
+            elif fault[1] == "reading":
+                import jax
+
+                for entry in Path(jax.config.jax_compilation_cache_dir).glob(f"{fault[2]}-*-cache"):
+                    entry.unlink(missing_ok=True)
+
+        warnings.showwarning = show
+        yield
+
+
+def prepare() -> None:
+    """Set what must be set before JAX begins, and refuse what would fail after the work."""
+    from jaxota._core import devices
+
+    if backend := os.environ.get("MPLBACKEND"):
+        try:
+            import matplotlib  # looks at it when it is loaded  # noqa: F401
+        except ValueError:
+            raise InputError(
+                f"MPLBACKEND must be one that matplotlib knows, got {backend!r}"
+            ) from None
+    devices.virtual()
+    keep_programs()
+    import jax
+
+    try:
+        jax.devices()
+    except Exception as error:  # of JAX or of a plugin
+        reason = f": {str(error).splitlines()[0]}" if str(error) else ""
+        raise InputError(
+            "JAX_PLATFORMS must name what JAX finds here, such as cpu, got "
+            f"{os.environ.get('JAX_PLATFORMS')!r}{reason}"
+        ) from None
+
+
+def silence_downloads() -> None:
+    """Turn off the progress bars of tensorflow-datasets, which would run through ours."""
+    with contextlib.suppress(ImportError):
+        import tensorflow_datasets
+
+        tensorflow_datasets.disable_progress_bar()
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """InputError now rather than after the work if nothing can be written to `folder`."""
+    parent = folder
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    try:
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"--out {folder} must be a folder that can be written: {error.strerror}"
+        ) from None

@@ -1,4 +1,4 @@
-"""What a person sees while the command works."""
+"""The progress bar, and the table at the end."""
 
 import contextlib
 import importlib
@@ -6,16 +6,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from jaxota.cli import process as _process
+from jaxota.cli import process
+from jaxota.reports import Report
 
 QUIET = 60.0  # seconds between two lines where there is no terminal
 
 
 @contextlib.contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """A bar that is gone when the work is done; in a log, a line now and then."""
+    """Show a bar that is gone when the work is done; in a log, a line now and then."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -34,23 +34,23 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         *columns, *times, console=console, transient=True, disable=not console.is_terminal
     )
     begun: dict[str, float] = {}
-    told = time.monotonic()
+    printed = time.monotonic()
 
-    with bar, _process.undoing(bar.stop):  # which brings back the cursor
+    with bar, process.undoing(bar.stop):  # which brings back the cursor
         task = bar.add_task(name, total=None)
 
         def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
-            nonlocal told
+            nonlocal printed
             now = time.monotonic()
             if what not in begun:
                 begun[what] = now
                 bar.reset(task, total=of)
             taken = now - begun[what]
             rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
-            # Without a total the bar only shows that there is life.
+            # Without a total the bar only moves.
             bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
-            if bar.disable and now - told > QUIET:
-                told = now
+            if bar.disable and now - printed > QUIET:
+                printed = now
                 count = f" {done} of {of}" if of else ""
                 print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
 
@@ -58,22 +58,37 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
 
 def load_ahead(when: threading.Event) -> None:
-    """Import in a thread what shows results; whoever needs it sooner imports it as usual."""
+    """Import what shows results in a thread; code that needs it sooner imports it as usual."""
     threading.Thread(target=_load, args=(when,), daemon=True).start()
 
 
 def _load(when: threading.Event) -> None:
     when.wait()
     for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
-        with contextlib.suppress(ImportError):  # raised anew where it is missed
+        with contextlib.suppress(ImportError):  # raised again where it is needed
             importlib.import_module(name)
 
 
-def show(caption: str, table: Any, *remarks: str) -> None:
-    """A table between its caption and what is to be known of it."""
+def show(report: Report) -> None:
+    """Print a report: its table between its caption and its remarks."""
     from rich.console import Console
+    from rich.table import Table
 
+    header, *rows = report.table
+    grid = Table()
+    for heading, cells in zip(header, zip(*rows, strict=True), strict=True):
+        right = all(is_number(cell) for cell in cells)
+        grid.add_column(heading, justify="right" if right else "left")
+    for row in rows:
+        grid.add_row(*map(str, row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     with console.capture() as drawn:  # by itself it would answer for a closed pipe
-        console.print(table)
-    print(caption, drawn.get().rstrip("\n"), *remarks, sep="\n")
+        console.print(grid)
+    print(report.caption, drawn.get().rstrip("\n"), *report.remarks, sep="\n")
+
+
+def is_number(cell: object) -> bool:
+    """Whether a cell of a table holds a number, perhaps with its interval, or stands for none."""
+    words = str(cell).strip()
+    none = words in ("–", "all diverged", "no pairs", "not there yet")
+    return none or words[:1].isdigit() or (words[:1] in "+-−" and words[1:2].isdigit())

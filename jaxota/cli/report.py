@@ -1,61 +1,35 @@
-"""What is told and shown of anything that was run: one protocol for all of it."""
+"""The files of a report: pictures, CSV, NetCDF and Markdown, all of them or none."""
 
-import csv
 import functools
 import json
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 
 import jaxota
-from jaxota._core import files as _files
+from jaxota._core import files
 from jaxota.errors import InputError
+from jaxota.reports import Report, study_report
 
 FORMATS = ("png", "svg", "pdf")
 STYLES = ("screen", "paper")
-TOLD = ("command", "table", "remarks")  # what files hold for a page, in words
+WORDS = ("command", "table", "remarks")  # attributes of a NetCDF that a page shows
 VERSIONS = ("jaxota", "jax", "python")
 ROWS = 200  # of a table that a file holds: an attribute has no room for more than 64 kB
 
 
-class Report(Protocol):
-    """What a run leaves behind."""
-
-    @property
-    def name(self) -> str:
-        """Of the experiment, and so of its files."""
-
-    def caption(self) -> str:
-        """What was run, in a line."""
-
-    def table(self) -> Any:
-        """A `rich` table for the screen."""
-
-    def remarks(self) -> list[str]:
-        """What a reader of the table must know besides."""
-
-    def figure(self) -> Any:
-        """The picture."""
-
-    def rows(self) -> Iterable[list]:
-        """The rows of the CSV, header first."""
-
-    def dataset(self) -> Any:
-        """Everything, as an `xarray.Dataset`."""
-
-
 class Pictures(NamedTuple):
-    """Which pictures are written, and for whom they are drawn."""
+    """The formats of the pictures, and whether they are for the screen or for a paper."""
 
     formats: tuple[str, ...] = ("png",)
     style: str = "screen"
 
 
 def pictures(formats: str, style: str) -> Pictures:
-    """From what was typed."""
+    """Parse --format and --style."""
     words = tuple(dict.fromkeys(word.strip() for word in formats.split(",")))
     for word in words:
         if word not in FORMATS:
@@ -65,75 +39,80 @@ def pictures(formats: str, style: str) -> Pictures:
     return Pictures(words, style)
 
 
+def of_store(folder: Path, metric: str | None) -> Report:
+    """Report what a sweep left in a folder, finished or not."""
+    from jaxota.study.store import Store  # loads zarr, which is slow
+
+    store = Store.opened(folder)
+    if "scores" not in store.told["attributes"]:
+        raise InputError(
+            f"{folder} holds parts of `jaxota run {store.told['name']}`: "
+            "--resume finishes it and shows them"
+        )
+    return study_report(store.dataset(), metric, sweep=True)
+
+
 def write(
     report: Report,
     folder: Path,
     drawn: Pictures = Pictures(),
     data: tuple[str, ...] = ("csv", "nc"),
     command: str = "",
+    seed: int | None = None,
 ) -> list[Path]:
-    """Write pictures, CSV, NetCDF and so on to `folder`, all or none; returns their names.
+    """Write a report to `folder`, all files or none, and return their names.
 
-    The NetCDF says which command makes it again.
+    Args:
+        report: what is written.
+        folder: made if it is missing.
+        drawn: the pictures.
+        data: the endings of the other files: csv, nc, md.
+        command: what to type for the same results, kept in the NetCDF.
+        seed: the seed of data and trials, likewise.
     """
-    writers: dict[str, Callable[..., Callable[[Path], Any]]]
-    writers = {"csv": _table, "nc": functools.partial(_netcdf, command=command), "md": _markdown}
-    made = [*_drawn(report, drawn), *(writers[ending](report) for ending in data)]
+    # Whatever can fail is made before any file is opened.
+    makers = {"csv": _csv, "md": _markdown, "nc": functools.partial(_netcdf, command, seed)}
+    savers = [*_drawn(report, drawn), *(makers[ending](report) for ending in data)]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
-    with _files.replacing(*places) as drafts:
-        for save, draft in zip(made, drafts, strict=True):
+    with files.replacing(*places) as drafts:
+        for save, draft in zip(savers, drafts, strict=True):
             save(draft)
     return places
 
 
 def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
-    """One picture, in all formats."""
+    """Draw one figure for all formats."""
+    import matplotlib
+
     from jaxota import style  # loads matplotlib, which is slow
 
     with style.drawn_for(drawn.style):
-        figure = report.figure()
-        return [functools.partial(_save, figure, style.rc_params()) for _ in drawn.formats]
-
-
-def _save(figure: Any, fonts: dict[Any, Any], path: Path) -> None:
-    import matplotlib
-
-    with matplotlib.rc_context(fonts):  # some of it counts when files are written
-        figure.savefig(path)
-
-
-def _table(report: Report):
-    rows = list(report.rows())
+        figure, fonts = report.figure(), style.rc_params()
 
     def save(path: Path) -> None:
-        with open(path, "w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows(rows)
+        with matplotlib.rc_context(fonts):  # some of it counts when files are written
+            figure.savefig(path)
 
-    return save
-
-
-def _netcdf(report: Report, command: str):
-    """The data set, with what the screen shows of it, so that it can be shown again."""
-    words = json.dumps(cells(report.table())), json.dumps(report.remarks())
-    told = dict(zip(TOLD, (command, *words), strict=True))
-    dataset = report.dataset().assign_attrs(told)
-    return lambda path: dataset.to_netcdf(path, engine="h5netcdf")
+    return [save] * len(drawn.formats)
 
 
-def cells(table: Any) -> list[list[str]]:
-    """Of a `rich` table the words, header first."""
-    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-    return [list(row) for row in zip(*columns, strict=True)][: 1 + ROWS]
+def _csv(report: Report) -> Callable[[Path], Any]:
+    options = {"float_format": "%.9g", "na_rep": "nan", "lineterminator": "\r\n"}
+    return functools.partial(report.csv.to_csv, index=False, encoding="utf-8", **options)
 
 
-def _markdown(report: Any):
-    """Of a report that has a page, too."""
-    page = report.markdown()
+def _markdown(report: Report) -> Callable[[Path], Any]:
+    page = report.markdown or ""
     return lambda path: path.write_text(page, encoding="utf-8")
 
 
-def attributes(name: str, seed: int, title: str) -> dict:
-    """What a dataset says of itself."""
+def _netcdf(command: str, seed: int | None, report: Report) -> Callable[[Path], Any]:
+    """The dataset with the words of the screen, so that they can be shown again."""
     versions = jaxota.__version__, jax.__version__, platform.python_version()
-    told = dict(zip(VERSIONS, versions, strict=True))
-    return {"title": title, "experiment": name, "seed": seed, **told}
+    table = json.dumps([list(map(str, row)) for row in report.table[: 1 + ROWS]])
+    words = command, table, json.dumps(list(report.remarks))
+    attributes: dict[str, Any] = {"title": report.caption, "experiment": report.name}
+    attributes |= {} if seed is None else {"seed": seed}
+    attributes |= dict(zip((*VERSIONS, *WORDS), (*versions, *words), strict=True))
+    dataset = report.dataset.assign_attrs(attributes)
+    return functools.partial(dataset.to_netcdf, engine="h5netcdf")

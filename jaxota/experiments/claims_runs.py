@@ -17,7 +17,7 @@ from jaxota.study.executor import StudyJob
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.study.summary import power_ratio
-from jaxota.tasks.images.known import at_hand
+from jaxota.tasks.images import at_hand
 
 # By whether it is on images: data draws, trials of each, and calibration trials.
 DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}

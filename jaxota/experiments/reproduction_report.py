@@ -10,7 +10,7 @@ from jaxota.experiments import designs, reproduction_plots, reproduction_runs
 from jaxota.experiments.claims import SCAFFOLD, Part
 from jaxota.experiments.reproduction import FAMILIES, Family
 from jaxota.experiments.reproduction_effects import Judged, MainEffect
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 
 MOST = 3  # choices that a line of the table names
 ROMAN = {3: "III", 4: "IV", 5: "V"}

@@ -21,7 +21,7 @@ from jaxota.study.executor import Pieces, StudyJob
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.layout import Space, Variable
 from jaxota.study.study import Study
-from jaxota.tasks.images.known import Images
+from jaxota.tasks.images import Images
 
 SNR_DB = 10.0
 

@@ -123,6 +123,7 @@ class Channel:
     def noise_ratio(self, dim: int) -> Scalar:
         """Return sw2/P of a block of `dim` coordinates, which depends on the SNR alone."""
         symbols = dim if self.snr_per == "symbol" else 1
+        # Exactly 0 for an infinite SNR. P cancels, however small or large it is.
         return 10.0 ** (-self.snr_db / 10.0) / symbols
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
@@ -179,6 +180,7 @@ class Ideal:
     def links(
         self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
     ) -> tuple[Link, Link, Memory]:
+        # Nothing is on the air, so no power is spent.
         link = ideal_link(users).replace(amplification=jnp.zeros(users, "float32"))
         return link, link, memory
 
@@ -262,13 +264,14 @@ def superpose(
         ν = sw2/(|S|²·α·h_min²); and the transmit power ‖x_i‖²/P of each user [user].
     """
     received, common = link.gain[:, None] * block.values, energy
-    if jnp.ndim(energy) == 1:
+    if jnp.ndim(energy) == 1:  # the server cannot undo different gains one by one
         weight, common = _weights(energy, link)
         received = weight[:, None] * received
     received = link.mean(received)
     deviation = jnp.float32(0.0)
     if noise is not None:
-        # Roots before the product: ν itself may overflow where its root does not.
+        # Roots before the product: ν itself may overflow where its root does not. Without noise it
+        # is 0 even where the energy is infinite.
         deviation = jnp.where(noise == 0, 0.0, jnp.sqrt(noise) * jnp.sqrt(common))
         deviation /= link.count * link.floor
         received += deviation * law.draw(key, received.shape)

@@ -106,6 +106,7 @@ class Centred:
         return self.rest.report(values - mean[:, None], memory) | {"mean": mean}
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
+        # Minus the reported mean, which is the one that the server adds back.
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
     def decode(
@@ -139,7 +140,7 @@ class Clipped:
         return jnp.zeros((users, dim), "float32")
 
     def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
-        return {"size": norms(values + memory)}
+        return {"size": norms(values + memory)}  # the remainder of earlier rounds included
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         level, size = level_of(side.answer), side.reports["size"]

@@ -48,7 +48,7 @@ class Link:
 
     @property
     def count(self) -> Scalar:
-        """|S^r|, at least 1, so that it can divide."""
+        """Number of users in S^r, at least 1 so that it can divide."""
         return jnp.maximum(self.heard.sum(), 1.0)
 
     def mean(self, values: Float[Array, "user *shape"]) -> Float[Array, "*shape"]:
@@ -74,10 +74,10 @@ class Law(Protocol):
     """A law of fading, such as `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`."""
 
     def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        """Return the memory before round 1, for gains [2, *shape]."""
+        """Return the memory before round 1, for gains of `(2, *shape)`."""
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
-        """Return a round's gains [2, *shape] and memory; `fresh` are circular Gaussians."""
+        """Return the gains of a round, shaped like the circular Gaussians `fresh`, and memory."""
 
 
 class Answer(Protocol):
@@ -199,7 +199,7 @@ class Inversion:
     ) -> Link:
         gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
         power = jnp.sum(estimates**2, 0)
-        heard = power > floor**2
+        heard = power > floor**2  # by the estimate: users do not know h itself
         safe = jnp.where(heard, power, 1.0)  # no division by 0, not even in gradients
         return Link(heard, jnp.sum(gains * estimates, 0) / safe, floor**2 / safe, floor)
 
@@ -253,6 +253,7 @@ class Fading:
         fresh = _circular(k_normal, (4, 2, self.antennas, amplitudes.size))
         gains, memory = self.law.draw(k_law, fresh[:2], memory)
         gains = amplitudes[None, None, None] * gains
+        # The error is independent of h, so that E|ĥ|² = E|h|² + csi_error.
         return gains, gains + jnp.sqrt(self.csi_error) * fresh[2:], memory
 
     def links(
@@ -339,6 +340,7 @@ def _or_inversion(answer: Answer | None, threshold: Numbers, control_threshold: 
 
 def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
     """Return the scattered component of a round, of correlation `rho` with the last round's."""
+    # Gauss-Markov: the power stays 1 in every round.
     return rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
 
 

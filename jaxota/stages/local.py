@@ -96,6 +96,7 @@ def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Mem
     """
 
     def select(new: Array, old: Array) -> Array:
+        # `heard` as [user, 1, …], to broadcast against arrays of any rank.
         return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
 
     return jax.tree.map(select, after, before)
@@ -126,6 +127,7 @@ class SGD:
     @property
     def plain(self) -> bool:
         """Whether steps follow (corrected) gradients alone, as the theorems assume."""
+        # Two calls of optax.identity() differ as objects; `canonical` maps equal ones to one.
         return canonical(self.transform) is canonical(optax.identity())
 
     @property
@@ -210,11 +212,11 @@ class ControlVariateSGD:
         return max(self.batch or 1, self.control_batch or 1)
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
-        if not self.warm_start:
+        if not self.warm_start:  # c_i = ĉ = 0: the first round is plain SGD
             zeros = jnp.zeros((problem.users, problem.dim), "float32")
             return zeros[0], zeros
         controls = self._gradients(key, problem, model)
-        return controls.mean(0), controls
+        return controls.mean(0), controls  # ĉ is the mean of the c_i of all users, free of noise
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
@@ -227,6 +229,7 @@ class ControlVariateSGD:
 
         updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
         if self.control_option == 1:
+            # On samples of their own, so that controls are independent of the noise in the steps.
             controls = self._gradients(k_control, problem, state.model)
         else:
             # −Δ_i/(Kη) is the mean direction of the K steps, correction included.
@@ -293,6 +296,7 @@ def minibatches(
     """
     if batch is None:
         return None
+    # Hashed from counters, so that any draw can be made alone.
     return prng.minibatch_indices(prng.words(key), draws, batch, problem.counts[user])
 
 
@@ -304,6 +308,7 @@ def gradient_on(
         method, gradient = "gradient", layout.gradient(params, user, samples)
     else:
         method, gradient = "full_gradient", layout.full_gradient(params, user)
+    # While tracing: a gradient of a wrong shape could broadcast silently.
     return stage_checks.gradient(method, gradient, params)
 
 
@@ -334,7 +339,7 @@ def _local_steps(
             after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
         return (after, memory), None
 
-    draws = user * local.steps + jnp.arange(local.steps)
+    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
     samples = minibatches(problem, user, local.batch, key, draws)
     carry = jax.tree.map(jnp.zeros_like, origin), local.transform.init(origin)
     return layout.ravel(jax.lax.scan(step, carry, samples, local.steps)[0][0])

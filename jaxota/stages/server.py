@@ -88,6 +88,7 @@ class Optimizer:
         return self.optimizer.init(model)
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        # optax minimises: a gradient points away from where users want the model to go.
         pseudo_gradient = state.model - aggregate.estimate
         step, memory = self.optimizer.update(pseudo_gradient, state.server, state.model)
         return optax.apply_updates(state.model, step), memory

@@ -74,6 +74,8 @@ class PathCorrectedSGD:
             total, moved, squares = self._path(
                 k_batch, problem, i, state.model, correction, memory["stride"]
             )
+            # (3) Plain gradients, not the displacement: an error in the correction bends the path,
+            # but is not sent itself.
             after = memory | {"gradient": total / self.steps, "rounds": memory["rounds"] + 1.0}
             if self.striding and self.steps > 1:
                 after |= _adapted_stride(squares, memory)
@@ -95,7 +97,7 @@ class PathCorrectedSGD:
         """Return Σg [d], the displacement θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
         layout = layout_of(problem)
         origin, shift = layout.unravel(model), layout.unravel(correction)
-        pace = stride * self.step_size
+        pace = stride * self.step_size  # a_i·η; what is sent keeps the common η
 
         def step(
             carry: tuple[Params, Params], samples: Any
@@ -108,7 +110,7 @@ class PathCorrectedSGD:
             square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
             return (moved, jax.tree.map(jnp.add, total, g)), jnp.asarray(square)
 
-        draws = user * self.steps + jnp.arange(self.steps)
+        draws = user * self.steps + jnp.arange(self.steps)  # as in plain SGD: runs are paired
         samples = minibatches(problem, user, self.batch, key, draws)
         zero = jax.tree.map(jnp.zeros_like, origin)
         (moved, total), squares = jax.lax.scan(step, (zero, zero), samples, self.steps)

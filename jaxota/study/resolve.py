@@ -22,7 +22,7 @@ from jaxota.study.study import KEEP, Study
 def field_paths(part: Any, path: str) -> dict[str, dataclasses.Field[Any] | None]:
     """Every field of a part and of the parts inside it, by its path; the part itself, too."""
     found: dict[str, dataclasses.Field[Any] | None] = {path: None}
-    if dataclasses.is_dataclass(part):
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
         for field in dataclasses.fields(part):
             value = getattr(part, field.name)
             found |= field_paths(value, f"{path}.{field.name}")

@@ -1,10 +1,10 @@
 from .empirical_risk import empirical as empirical
-from .images.datasets import cifar10 as cifar10
-from .images.datasets import digits as digits
-from .images.datasets import emnist as emnist
-from .images.datasets import fashion_mnist as fashion_mnist
-from .images.datasets import mnist as mnist
-from .images.known import Images as Images
+from .images import Images as Images
+from .images import cifar10 as cifar10
+from .images import digits as digits
+from .images import emnist as emnist
+from .images import fashion_mnist as fashion_mnist
+from .images import mnist as mnist
 from .labelled import classification as classification
 from .least_squares import regression as regression
 from .least_squares import synthetic_regression as synthetic_regression

@@ -1,4 +1,4 @@
-"""Any loss of any parameters on anyone's arrays: F(θ) = mean over users of their mean loss."""
+"""Any loss of any parameters on any arrays: F(θ) is the mean over users of their mean loss."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,28 +8,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inputs
-from jaxota._core import prng as _random
+from jaxota._core import inputs, prng
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota.errors import InputError
-from jaxota.tasks import _blocks, _functions
-from jaxota.tasks._columns import Columns, of_any, of_users
+from jaxota.tasks import model_functions
+from jaxota.tasks.sample_tables import Columns, of_any, of_users
 
 
 @part
 class Empirical:
     """Users' samples, padded to the longest user, as columns of two tables; see `empirical`.
 
-    The task is its own problem: nothing is drawn anew per trial but the initial model.
+    The task is its own problem: a trial draws nothing but its initial model.
     """
 
-    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # what is not padding
+    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # samples without padding
     start: Callable[..., Any] = static()  # key → parameters
     loss: Callable[..., Any] = static()  # (parameters, batch) → [sample]
     evaluate: Callable[..., Any] = static()  # (parameters, test data if any) → dict of numbers
     columns: Columns = static()  # of the samples
-    test_columns: Columns | None = static()  # of the test data, or ()
-    # All samples' floats, then all their whole numbers; the same of the test data.
+    test_columns: Columns | None = static()  # of the test data
+    # All floats of the samples, then all their whole numbers; the same for the test data.
     numbers: Traced[Float[Array, "user sample column"] | None] = traced(default=None, rank=3)
     wholes: Traced[Int[Array, "user sample column"] | None] = traced(
         default=None, rank=3, dtype="int32"
@@ -39,7 +38,7 @@ class Empirical:
     init_scale: Traced[Scalar | None] = traced(default=None, at_least=0.0)
 
     replace = dataclasses.replace
-    strong_convexity = 0.0  # none is known: the average of a run is the plain mean
+    strong_convexity = 0.0  # unknown: the average of a run is then the plain mean
 
     @property
     def users(self) -> int:
@@ -47,108 +46,109 @@ class Empirical:
 
     @property
     def dim(self) -> int:
-        return _functions.layout(self.start)[0]
+        return model_functions.layout(self.start)[0]
 
     @property
     def data(self) -> Any:
-        """The samples as they were given: a pytree of arrays [user, sample, ...]."""
+        """The samples in their own structure: a pytree of arrays [user, sample, ...]."""
         return self.columns.tree(self.numbers, self.wholes)
 
     @property
     def test_data(self) -> Any:
-        """The test data as they were given, or `None`."""
+        """The test data in their own structure, or None."""
         return self.test_columns and self.test_columns.tree(self.test_numbers, self.test_wholes)
 
     def problem(self, trial: Any) -> "Empirical":
         return self
 
     def floats_per_trial(self, batch: int) -> int:
-        each = _functions.activations(self.start, self.loss, self.columns)
-        evaluated = max(self.users, min(self.users * self._size[1], _blocks.at_once(each)))
-        tested = _functions.evaluation(self.start, self.evaluate, self.test_columns)
-        in_steps = self.users * batch * (self.columns.width + 2 * each)
-        return in_steps + 2 * evaluated * each + tested
+        per_sample = model_functions.activations(self.start, self.loss, self.columns)
+        scored = max(self.users, min(self.users * self._size[1], self._block))
+        tested = model_functions.evaluation_size(self.start, self.evaluate, self.test_columns)
+        # Twice: a gradient takes about as much again as the loss that it is of.
+        in_steps = self.users * batch * (self.columns.width + 2 * per_sample)
+        return in_steps + 2 * scored * per_sample + tested
 
     def head(self) -> "Empirical":
-        """The same users with the first fifth of their samples, rounded up."""
         samples = -(-self._size[1] // 5)
         numbers, wholes = jax.tree.map(lambda x: x[:, :samples], (self.numbers, self.wholes))
         return self.replace(numbers=numbers, wholes=wholes, counts=-(-self.counts // 5))
 
     def init(self, key: PRNGKeyArray) -> Vector:
-        """The initial parameters, plus N(0, init_scale²) where there is such a scale."""
         if self.init_scale is None:
-            return _functions.ravel(self.start(key))
-        k_own, k_more = jax.random.split(key)
-        own = _functions.ravel(self.start(k_own))
-        return own + self.init_scale * _random.normal(k_more, own.shape)
+            return model_functions.ravel(self.start(key))
+        k_start, k_noise = jax.random.split(key)
+        start = model_functions.ravel(self.start(k_start))
+        return start + self.init_scale * prng.normal(k_noise, start.shape)
 
     @property
     def layout(self) -> "Parameters":
         return Parameters(self)
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
-        """The mean gradient of the `samples` of one user."""
         return self.layout.ravel(self.layout.gradient(self.layout.unravel(model), user, samples))
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
-        """∇f_i over all samples of one user."""
         return self.layout.ravel(self.layout.full_gradient(self.layout.unravel(model), user))
 
     def score(self, model: Vector) -> dict[str, Scalar]:
-        """F over the users' own samples as "loss", and what `evaluate` gives."""
+        """Return F over the users' own samples as "loss", and the scores of `evaluate`."""
         inside = jnp.arange(self._size[1])[None] < self.counts[:, None]
         share = 1.0 / (self.users * self.counts.astype("float32"))
         weights = jnp.where(inside, share[:, None], 0.0).reshape(-1)
 
-        def losses(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
+        def weighted(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
             return (weights * self.losses(parameters, rows)).sum()
 
-        parameters = _functions.layout(self.start)[1](model)
-        loss = _blocks.total(losses, self._block, self._rows, weights)
+        parameters = model_functions.layout(self.start)[1](model)
+        loss = model_functions.total(weighted, self._block, self._rows, weights)
         test = (self.test_data,) if self.test_columns else ()
         others = self.evaluate(parameters, *test)
-        # The largest of logits that are NaN is the first: a diverged model has no accuracy.
-        sound = jnp.isfinite(loss)
-        named = {k: jnp.where(sound, jnp.float32(v), jnp.nan) for k, v in others.items()}
-        return {"loss": loss} | named
+        # A diverged model has no accuracy, but argmax of NaN logits would give it one.
+        finite = jnp.isfinite(loss)
+        scores = {k: jnp.where(finite, jnp.float32(v), jnp.nan) for k, v in others.items()}
+        return {"loss": loss} | scores
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Users, and the samples of the longest of them."""
+        """Number of users, and of samples of the longest of them."""
         table: Any = self.numbers if self.numbers is not None else self.wholes
         return table.shape[-3:-1]
 
     @property
     def _rows(self) -> Any:
-        """All users' samples in a row: both tables as [user · sample, column]."""
+        """Both tables as [user · sample, column]."""
         return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), (self.numbers, self.wholes))
 
     @property
     def _block(self) -> int:
-        """Samples that are evaluated at once."""
-        return _blocks.at_once(_functions.activations(self.start, self.loss, self.columns))
+        """Number of samples that are evaluated at once."""
+        per_sample = model_functions.activations(self.start, self.loss, self.columns)
+        return model_functions.block_size(per_sample)
 
     def losses(self, parameters: Any, rows: Any) -> Float[Array, "sample"]:
-        """The loss of each of these rows of both tables."""
+        """Return the loss of each of these rows of both tables."""
         return self.loss(parameters, self.columns.tree(*rows))
 
 
 class Parameters(NamedTuple):
-    """During a user's steps a model is its parameters, some of them transposed."""
+    """The layout of a model during users' steps: its parameters, some of them transposed."""
 
     task: Empirical
 
     def unravel(self, model: Vector) -> Any:
-        return self._turn(_functions.layout(self.task.start)[1](model))
+        return self._transpose(model_functions.layout(self.task.start)[1](model))
 
     def ravel(self, params: Any) -> Vector:
-        return _functions.ravel(self._turn(params))
+        return model_functions.ravel(self._transpose(params))
 
     def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
-        chosen = user * self.task._size[1] + samples
-        batch = jax.tree.map(lambda x: _take(x, chosen), self.task._rows)
-        return jax.grad(lambda p: self.task.losses(self._turn(p), batch).mean())(params)
+        rows = user * self.task._size[1] + samples
+        batch = jax.tree.map(
+            lambda x: x.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False),
+            self.task._rows,
+        )
+        return jax.grad(lambda p: self.task.losses(self._transpose(p), batch).mean())(params)
 
     def full_gradient(self, params: Any, user: Any) -> Any:
         task = self.task
@@ -156,22 +156,19 @@ class Parameters(NamedTuple):
         weights = jnp.where(jnp.arange(task._size[1]) < task.counts[user], share, 0.0)
 
         def gradient(rows: Any, weights: Float[Array, "sample"]) -> Any:
-            return jax.grad(lambda p: (weights * task.losses(self._turn(p), rows)).sum())(params)
+            return jax.grad(lambda p: (weights * task.losses(self._transpose(p), rows)).sum())(
+                params
+            )
 
-        size = max(1, task._block // task.users)  # all users take theirs at once
+        size = max(1, task._block // task.users)  # all users evaluate a block at once
         own = jax.tree.map(lambda x: x[user], (task.numbers, task.wholes))
-        return _blocks.total(gradient, size, own, weights)
+        return model_functions.total(gradient, size, own, weights)
 
-    def _turn(self, parameters: Any) -> Any:
-        """There, and back again."""
+    def _transpose(self, parameters: Any) -> Any:
+        """Transpose the parameters that steps hold transposed; done twice, it changes nothing."""
         leaves, structure = jax.tree.flatten(parameters)
-        turned = _functions.turned(self.task.start)
-        pairs = zip(leaves, turned, strict=True)
+        pairs = zip(leaves, model_functions.transposed(self.task.start), strict=True)
         return jax.tree.unflatten(structure, [x.T if turn else x for x, turn in pairs])
-
-
-def _take(table: Array, rows: Int[Array, "row"]) -> Array:
-    return table.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def empirical(
@@ -182,34 +179,35 @@ def empirical(
     test_data: Any = None,
     init_scale: Numbers | None = None,
 ) -> Empirical:
-    """Minimise the mean over users of the mean `loss` of their samples, scored as "loss".
+    """Create a task that minimises the mean over users of the mean `loss` of their samples.
+
+    The objective is scored as "loss". Functions choose the compiled program: define one once and
+    use it often, and it is compiled once.
 
     Args:
-        init: of a random key, the parameters: any pytree of float32 arrays, drawn per trial.
-        loss: of the parameters and a batch, one number a sample; a batch is as the data, [sample,
-            ...].
-        data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] a user.
+        init: function of a random key that draws the parameters of a trial: any pytree of float32
+            arrays.
+        loss: function of the parameters and a batch that returns one number per sample; a batch has
+            the structure of the data, with arrays [sample, ...].
+        data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] per user.
             Floats become float32, whole numbers int32.
-        evaluate: of the parameters, further scores: a dict of numbers by their names. With
-            test_data it is called with both.
-        test_data: any pytree of arrays; those that `evaluate` closes over become part of the
-            program.
-        init_scale: N(0, init_scale²) is added to the initial parameters, if it is given.
-
-    Functions choose the program: one that is defined once and used often is compiled once.
+        evaluate: function of the parameters (and of test_data, if given) that returns further
+            scores: a dict of numbers by name.
+        test_data: any pytree of arrays. Arrays that `evaluate` closes over instead become constants
+            of the program.
+        init_scale: N(0, init_scale²) is added to the initial parameters, if given.
     """
     if evaluate is None:
         if test_data is not None:
             raise InputError("test_data must come with evaluate, which is called with them")
         evaluate = no_scores
-    for name, function in (("init", init), ("loss", loss), ("evaluate", evaluate)):
-        _functions.check(name, function)
+    model_functions.check_functions(init=init, loss=loss, evaluate=evaluate)
     init, loss, evaluate = map(canonical, (init, loss, evaluate))
-    _functions.check_init(init)
+    model_functions.check_init(init)
     columns, numbers, wholes, counts = of_users(data)
-    _functions.check_loss(init, loss, columns)
+    model_functions.check_loss(init, loss, columns)
     test = (None, None, None) if test_data is None else of_any("test_data", test_data)
-    _functions.check_evaluate(init, evaluate, test[0])
+    model_functions.check_evaluate(init, evaluate, test[0])
     task = Empirical(
         counts=counts,
         start=init,
@@ -223,10 +221,10 @@ def empirical(
         test_wholes=test[2],
         init_scale=init_scale,
     )
-    tables = "numbers", "wholes", "test_numbers", "test_wholes"
-    return inputs.vouch(task, "counts", *tables)
+    # These arrays were checked above: large ones are not checked again by every run.
+    return inputs.vouch(task, "counts", "numbers", "wholes", "test_numbers", "test_wholes")
 
 
 def no_scores(parameters: Any) -> dict[str, Scalar]:
-    """What is evaluated besides the loss where nothing is asked for."""
+    """Evaluate nothing besides the loss."""
     return {}

@@ -1,9 +1,12 @@
-"""Any flax module and any loss on anyone's labelled arrays, the paper's section V-B."""
+"""Classification of labelled data by any flax module and any loss; the paper's section V-B."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import flax.core
+import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,16 +15,17 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota._core.part import Numbers, Scalar, canonical
 from jaxota.errors import InputError
-from jaxota.tasks import _blocks, _flax_modules
+from jaxota.tasks import model_functions
 from jaxota.tasks.empirical_risk import Empirical, empirical
 
 
+# Dataclasses, not closures: those of equal modules are equal, and share one compiled program.
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """A module's own initial parameters."""
+    """Draws a module's own initial parameters."""
 
     module: nn.Module
     shape: tuple[int, ...]  # of one sample
@@ -32,7 +36,7 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """The loss [sample] of a module's logits and the labels, or these as rows of 0 and 1."""
+    """Computes the loss [sample] of a module's logits, given labels as numbers or as one-hot."""
 
     module: nn.Module
     loss: Callable[..., Any]
@@ -49,20 +53,18 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """The share of test samples that a module labels right."""
+    """Computes the share of test samples that a module labels correctly."""
 
     module: nn.Module
 
     def __call__(self, parameters: Any, test: dict[str, Array]) -> dict[str, Scalar]:
-        def right(test: dict[str, Array], weights: Float[Array, "sample"]) -> Scalar:
+        def correct(test: dict[str, Array], weights: Float[Array, "sample"]) -> Scalar:
             logits: Any = self.module.apply({"params": parameters}, test["features"])
             return (weights * (jnp.argmax(logits, -1) == test["labels"])).sum()
 
-        each = _flax_modules.activations(self.module, test["features"].shape[1:])
+        size = model_functions.block_size(_activations(self.module, test["features"].shape[1:]))
         weights = jnp.ones(test["labels"].shape, "float32")
-        return {
-            "accuracy": _blocks.total(right, _blocks.at_once(each), test, weights) / weights.size
-        }
+        return {"accuracy": model_functions.total(correct, size, test, weights) / weights.size}
 
 
 def classification(
@@ -72,36 +74,37 @@ def classification(
     loss: Callable[..., Any] = optax.softmax_cross_entropy_with_integer_labels,
     init_scale: Numbers = 0.0,
 ) -> Empirical:
-    """Train `module` on your labelled data; the score is the accuracy on `test_data`.
+    """Create a task that trains `module` on labelled data, scored by its accuracy on `test_data`.
 
     Args:
         module: a flax module (linen) from a batch of samples to logits [sample, classes].
         data: users' features [N, D, ...] and labels [N, D], or lists of [D_i, ...] and of [D_i].
         test_data: features [sample, ...] and labels [sample].
-        loss: of logits and labels, one number a sample, such as optax has. One that compares arrays
-            of one shape is given one-hot labels (0 and 1), and summed over classes.
-        init_scale: N(0, init_scale²) is added to the module's own initial parameters, drawn per
+        loss: function of logits and labels that returns one number per sample, as optax has them.
+            A loss that compares arrays of one shape gets one-hot labels, and is summed over
+            classes.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters in every
             trial.
     """
     users = _users(*_pair("data", data))
     test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
     shape = test_features.shape[1:]
-    module = _flax_modules.hashable(module)
-    classes = _flax_modules.classes(module, shape)
+    module = _hashable(module)
+    classes = _count_classes(module, shape)
     loss = canonical(loss)
-    one_hot = _flax_modules.wants_one_hot(loss, classes)
+    one_hot = _wants_one_hot(loss, classes)
     _check_labels("test_data", test_labels, classes)
-    for user, (x, y) in enumerate(users):
-        _check_labels(f"data of user {user}", y, classes)
-        if x.shape[1:] != shape:
+    for user, (features, labels) in enumerate(users):
+        _check_labels(f"data of user {user}", labels, classes)
+        if features.shape[1:] != shape:
             raise InputError(
                 f"data of user {user} must be of the shape {list(shape)} of the test samples, "
-                f"got {list(x.shape[1:])}"
+                f"got {list(features.shape[1:])}"
             )
     return empirical(
         Start(module, shape),
         Loss(module, loss, one_hot, classes),
-        [{"features": x, "labels": y} for x, y in users],
+        [{"features": features, "labels": labels} for features, labels in users],
         Accuracy(module),
         {"features": test_features, "labels": test_labels},
         init_scale,
@@ -110,12 +113,12 @@ def classification(
 
 def _pair(name: str, data: Any) -> Any:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise InputError(f"{name} must be a pair (features, labels), got {_validate.shown(data)}")
+        raise InputError(f"{name} must be a pair (features, labels), got {inputs.shown(data)}")
     return data
 
 
 def _users(features: Any, labels: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Features and labels of every user, checked."""
+    """Return the checked features and labels of every user."""
     try:
         features, labels = list(features), list(labels)
     except TypeError:
@@ -132,10 +135,10 @@ def _users(features: Any, labels: Any) -> list[tuple[np.ndarray, np.ndarray]]:
 def _samples(
     name: str, features: Any, labels: Any
 ) -> tuple[Float[np.ndarray, "sample *shape"], Int[np.ndarray, "sample"]]:
-    """One user's features in float32 and labels in whole numbers."""
+    """Return one user's features as float32 and labels as whole numbers."""
     try:
-        features, labels = (_validate.real(name, array) for array in (features, labels))
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf are told apart below
+        features, labels = (inputs.real(name, array) for array in (features, labels))
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf are refused below
             features, whole = features.astype(np.float32, copy=False), labels.astype(np.int64)
     except InputError:
         raise InputError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
@@ -159,3 +162,102 @@ def _check_labels(name: str, labels: Int[np.ndarray, "sample"], classes: int) ->
         raise InputError(
             f"labels of {name} must lie in 0 … {classes - 1}, the module's outputs, got {bad[0]}"
         )
+
+
+def _hashable(value: Any) -> Any:
+    """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
+    frozen = _frozen(value)
+    try:
+        hash(frozen)
+    except TypeError as error:
+        raise InputError(
+            "module must have fields that can be hashed, such as tuples: "
+            f"{inputs.first_line(error)}"
+        ) from None
+    return frozen
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return flax.core.FrozenDict({k: _frozen(v) for k, v in value.items()})
+    if isinstance(value, nn.Module):
+        names = [f.name for f in dataclasses.fields(value) if f.init]
+        names = [name for name in names if name not in ("name", "parent")]
+        return value.clone(**{name: _frozen(getattr(value, name)) for name in names})
+    return value
+
+
+def _variables(module: nn.Module, shape: tuple[int, ...]) -> Any:
+    """Return the shapes of everything that the module's `init` makes for samples of `shape`."""
+    sample = jax.ShapeDtypeStruct((3, *shape), "float32")
+    return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
+
+
+@functools.cache
+def _activations(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Count the numbers that the module computes for one sample."""
+    sample = jax.ShapeDtypeStruct((1, *shape), "float32")
+    return model_functions.count_computed(module.apply, _variables(module, shape), sample)
+
+
+def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Check that the module is one that can be averaged; return its number of outputs."""
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            "module must be a flax.linen module such as jo.tasks.CNN(classes=10) (of one of nnx, "
+            f"flax.nnx.bridge.to_linen makes one), got {inputs.shown(module)}"
+        )
+    samples = jax.ShapeDtypeStruct((3, *shape), "float32")
+    try:
+        variables = _variables(module, shape)
+    except Exception as error:
+        raise InputError(
+            f"module must take a batch of samples of shape {list(shape)}: "
+            f"{inputs.first_line(error)}"
+        ) from None
+    others = sorted(set(variables) - {"params"})
+    if others:
+        raise InputError(
+            f"module must hold nothing but parameters, which are what is averaged, got {others}: "
+            "give one without batch statistics or other state"
+        )
+    if not jax.tree.leaves(variables):
+        raise InputError("module must have parameters, got none")
+    try:
+        logits = jax.eval_shape(module.apply, variables, samples)
+    except flax.errors.InvalidRngError:
+        raise InputError(
+            "module must compute the same each time, without random numbers: give one without "
+            "dropout, or with deterministic=True"
+        ) from None
+    shape = getattr(logits, "shape", ())
+    if len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
+        got = f"shape {list(shape)} for 3 samples" if hasattr(logits, "shape") else "no array"
+        raise InputError(f"module must return logits [sample, classes ≥ 2], got {got}")
+    types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
+    if types != {"float32"}:
+        raise InputError(f"module must have parameters and logits in float32, got {sorted(types)}")
+    return shape[1]
+
+
+def _wants_one_hot(loss: Callable[..., Any], classes: int) -> bool:
+    """Try whether `loss` takes labels as numbers [sample], else as one-hot [sample, classes]."""
+    samples = classes + 1  # unlike `classes`, so that the two axes cannot be mistaken
+    logits = jax.ShapeDtypeStruct((samples, classes), "float32")
+    labels = jax.ShapeDtypeStruct((samples,), "int32")
+    reasons = []
+    for one_hot in (False, True):
+        try:
+            shape = jax.eval_shape(loss, logits, logits if one_hot else labels).shape
+        except Exception as error:
+            reasons.append(inputs.first_line(error))
+            continue
+        if shape == (samples,) or (one_hot and shape == logits.shape):
+            return one_hot
+        reasons.append(f"it gives shape {list(shape)} for {samples} samples")
+    raise InputError(
+        "loss must give one number a sample from logits and labels, such as "
+        f"optax.softmax_cross_entropy_with_integer_labels: {reasons[0]}"
+    )

@@ -10,20 +10,20 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import batching, devices, inputs
-from jaxota._core import inputs as _validate
-from jaxota._core import prng as _random
+from jaxota._core import batching, devices, inputs, prng
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 
 
 @part
 class Regression:
-    """Anyone's arrays, padded to the longest user; see `regression`."""
+    """Least squares on given arrays, padded to the longest user; see `regression`."""
 
     features: Traced[Float[Array, "user sample d"]] = traced(rank=3)
     targets: Traced[Float[Array, "user sample"]] = traced(rank=2)
-    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # what is not padding
+    counts: Traced[Int[Array, "user"]] = traced(
+        rank=1, dtype="int32"
+    )  # samples that are no padding
 
     replace = dataclasses.replace
 
@@ -44,7 +44,7 @@ class Regression:
 
 @part
 class SyntheticRegression:
-    """The paper's synthetic data, drawn inside the program; see `synthetic_regression`."""
+    """The paper's synthetic data, drawn inside the compiled program; see `synthetic_regression`."""
 
     key: Traced[PRNGKeyArray] = traced(dtype="key")
     data_spread: Traced[Scalar] = traced(at_least=0.0)
@@ -57,17 +57,18 @@ class SyntheticRegression:
     replace = dataclasses.replace
 
     def floats_per_trial(self, batch: int) -> int:
+        # With `redraw` every trial holds data of its own, as drawn and as a table.
         rows = batch + 2 * self.samples if self.redraw else batch
         return self.users * (self.samples + rows * (self.dim + 1))
 
     def check(self, path: str, setting: Any) -> None:
-        rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as the gradient reads them
+        rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as a table
         size = f"{self.users} × {self.samples} × {self.dim} numbers"
         taken = 4 * self.users * (rows + self.dim**2)
         batching.refuse_memory(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
-        key = _random.fold_in(self.key, trial) if self.redraw else self.key
+        key = prng.fold_in(self.key, trial) if self.redraw else self.key
         # One draw for a_i, b_i, θ_i and A_i: every call of the generator costs compile time.
         shape = (self.users, 2 + (1 + self.samples) * self.dim)
         draw = jax.random.normal(key, shape, "float32")
@@ -76,21 +77,21 @@ class SyntheticRegression:
         vectors = draw[:, 2:].reshape(self.users, 1 + self.samples, self.dim)
         weights = b[:, None] + vectors[:, 0]
         features = a[:, None, None] + vectors[:, 1:]
-        targets = jnp.einsum("nsd,nd->ns", features, weights, precision="highest")
+        targets = _dot("nsd,nd->ns", features, weights)
         return Quadratic.of(features, targets, jnp.full(self.users, self.samples, jnp.int32))
 
 
 @part
 class Quadratic:
-    """The regression problem of one trial, with what its scores need worked out once."""
+    """The least squares problem of one trial, with everything its scores need computed once."""
 
-    features: Float[Array, "user sample d"]
+    features: Float[Array, "user sample d"]  # padding is 0
     targets: Float[Array, "user sample"]
     counts: Int[Array, "user"]
-    table: Float[Array, "user*sample d+1"]  # features and target side by side, for the gather
+    table: Float[Array, "user*sample d+1"]  # features and target: a minibatch is one gather
     hessians: Float[Array, "user d d"]  # of every f_i
     slopes: Float[Array, "user d"]  # −∇f_i(0)
-    root: Float[Array, "d d"]  # square root of H: gap = ‖root (θ − θ*)‖²
+    root: Float[Array, "d d"]  # square root of H, half the Hessian of F: gap = ‖root (θ − θ*)‖²
     optimum: Vector  # θ*
     least: Scalar  # F(θ*)
     strong_convexity: Scalar  # μ, the least eigenvalue of any user's Hessian
@@ -108,7 +109,8 @@ class Quadratic:
         share = 1.0 / counts.astype(jnp.float32)
         hessians = 2.0 * share[:, None, None] * _dot("nsd,nse->nde", features, features)
         slopes = 2.0 * share[:, None] * _dot("nsd,ns->nd", features, targets)
-        values, vectors = devices.eigh(hessians.mean(0) / 2.0)  # of H, half the Hessian of F
+        values, vectors = devices.eigh(hessians.mean(0) / 2.0)
+        # Eigenvalues of rounding size are 0: the optimum is then the one of least norm.
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
         optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, slopes.mean(0) / 2.0)
@@ -135,35 +137,33 @@ class Quadratic:
         return self.features.shape[-1]
 
     def head(self) -> "Quadratic":
-        """The same users with the first fifth of their samples, rounded up."""
         samples = -(-self.features.shape[1] // 5)
         features, targets = self.features[:, :samples], self.targets[:, :samples]
         return Quadratic.of(features, targets, -(-self.counts // 5))
 
     def init(self, key: PRNGKeyArray) -> Vector:
-        return _random.normal(key, (self.dim,))
+        return prng.normal(key, (self.dim,))
 
     def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
-        """The mean gradient of the `samples` of one user."""
         chosen = user * self.features.shape[1] + samples
         rows = self.table.at[chosen].get(mode="promise_in_bounds", wrap_negative_indices=False)
         features, targets = rows[:, :-1], rows[:, -1]
-        # Products and sums, not matmuls: these are tiny, and batched over users and trials.
+        # Products and sums, not matmuls: they are tiny, and batched over users and trials.
         residual = (features * model[None]).sum(-1) - targets
         return (2.0 / samples.size) * (residual[:, None] * features).sum(0)
 
     def full_gradient(self, model: Vector, user: Any) -> Vector:
-        """∇f_i over all samples of one user."""
-        if self.dim > 2 * self.features.shape[1]:  # the samples are less to multiply
+        if self.dim > 2 * self.features.shape[1]:  # two products with the data cost less than H_i
             residual = _dot("sd,d->s", self.features[user], model) - self.targets[user]
             share = 2.0 / self.counts[user].astype(jnp.float32)
             return share * _dot("s,sd->d", residual, self.features[user])
         hessian = self.hessians[user]
-        few = self.dim <= 16  # products and sums, as above
-        turned = (hessian * model[:, None]).sum(0) if few else _dot("de,e->d", hessian, model)
-        return turned - self.slopes[user]
+        small = self.dim <= 16  # products and sums, as in `gradient`
+        product = (hessian * model[:, None]).sum(0) if small else _dot("de,e->d", hessian, model)
+        return product - self.slopes[user]
 
     def score(self, model: Vector) -> dict[str, Scalar]:
+        # A squared norm, not a difference of losses: it is never negative and exact near θ*.
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
         return {"loss": self.least + gap, "gap": gap}
 
@@ -171,11 +171,11 @@ class Quadratic:
 def regression(
     features: Numbers | Sequence[ArrayLike], targets: Numbers | Sequence[ArrayLike]
 ) -> Regression:
-    """Least squares on your data.
+    """Create a least squares task on your own data.
 
     Args:
-        features: [N, D, d], or a list of one array [D_i, d] a user.
-        targets: [N, D], or a list of one array [D_i] a user.
+        features: [N, D, d], or a list of one array [D_i, d] per user.
+        targets: [N, D], or a list of one array [D_i] per user.
     """
     rows, values = _per_user("features", features), _per_user("targets", targets)
     if not rows:
@@ -196,7 +196,7 @@ def regression(
 
 
 def synthetic_regression(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     users: int = 20,
     samples: int = 100,
     dim: int = 10,
@@ -204,33 +204,38 @@ def synthetic_regression(
     model_spread: Numbers = 1.0,
     redraw: bool = False,
 ) -> SyntheticRegression:
-    """Data of mean a_i ~ N(1, data_spread), weights of mean b_i ~ N(−4, model_spread).
+    """Create the paper's least squares task on synthetic data.
+
+    User i's features are N(a_i, 1) with a_i ~ N(1, data_spread), its weights N(b_i, 1) with
+    b_i ~ N(−4, model_spread).
 
     Args:
-        key: a random key that draws the data.
+        key: random key, or seed, of the data.
         users: N.
-        samples: D, of each user.
+        samples: D, the number of samples of each user.
         dim: d.
-        data_spread, model_spread: variances, which can be swept.
-        redraw: whether the data are drawn anew in every trial, instead of once.
+        data_spread, model_spread: variances; both can be swept.
+        redraw: whether every trial draws data of its own.
     """
+    key = inputs.key("key", key, axes=1)
     return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw)
 
 
 def _dot(subscripts: str, *operands: Array) -> Array:
+    # TPUs would multiply in bfloat16 by default.
     return jnp.einsum(subscripts, *operands, precision="highest")
 
 
 def _per_user(name: str, values: Any) -> list[np.ndarray]:
     try:
-        each = [_validate.real(name, value) for value in values]
+        arrays = [inputs.real(name, value) for value in values]
     except (TypeError, InputError):
         raise InputError(
             f"{name} must be an array, or a list of one array a user, of real numbers, "
-            f"got {_validate.shown(values)}"
+            f"got {inputs.shown(values)}"
         ) from None
-    with np.errstate(over="ignore"):  # what float32 does not hold is infinite
-        return [array.astype(np.float32, copy=False) for array in each]
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused
+        return [array.astype(np.float32, copy=False) for array in arrays]
 
 
 def _check_user(

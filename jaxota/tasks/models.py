@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota.errors import InputError
 
 
 class SoftmaxRegression(nn.Module):
-    """Logits linear in the pixels, with bias, from zero: the paper's model on MNIST.
+    """Logits linear in the pixels, with bias, initially zero: the paper's model on MNIST.
 
     Attributes:
-        classes: how many logits.
+        classes: number of logits.
     """
 
     classes: int
@@ -23,16 +23,16 @@ class SoftmaxRegression(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
-        _validate.whole("classes", self.classes, 1)
+        inputs.whole("classes", self.classes, 1)
         return nn.Dense(self.classes, kernel_init=nn.initializers.zeros)(x)
 
 
 class MLP(nn.Module):
-    """Layers of units with ReLU, then logits.
+    """Dense layers with ReLU, then logits.
 
     Attributes:
-        classes: how many logits.
-        hidden: units of each layer.
+        classes: number of logits.
+        hidden: number of units of each hidden layer.
     """
 
     classes: int
@@ -41,7 +41,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
         x = x.reshape(len(x), -1)
-        _validate.whole("classes", self.classes, 1)
+        inputs.whole("classes", self.classes, 1)
         for units in _widths("hidden", self.hidden):
             x = nn.relu(nn.Dense(units)(x))
         return nn.Dense(self.classes)(x)
@@ -50,11 +50,11 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Stages of a 3×3 convolution, ReLU and 2×2 max-pooling, then logits.
 
-    Attributes:
-        classes: how many logits.
-        channels: outputs of each stage's convolution.
-
     Images are [sample, height, width, channel]; [sample, height, width] is one channel.
+
+    Attributes:
+        classes: number of logits.
+        channels: number of output channels of each stage.
     """
 
     classes: int
@@ -62,7 +62,7 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "sample *shape"]) -> Float[Array, "sample classes"]:
-        _validate.whole("classes", self.classes, 1)
+        inputs.whole("classes", self.classes, 1)
         _widths("channels", self.channels)
         x = x[..., None] if x.ndim == 3 else x
         if x.ndim != 4 or min(x.shape[1:3]) < 2 ** len(self.channels):
@@ -70,6 +70,7 @@ class CNN(nn.Module):
                 f"{len(self.channels)} stages need images [height, width] or [height, width, "
                 f"channel] of at least {2 ** len(self.channels)} pixels each way"
             )
+        # Samples last: whatever is shifted, compared or pooled is then contiguous in memory.
         x = x.transpose(3, 1, 2, 0)
         for stage, features in enumerate(self.channels):
             x = _pooled(nn.relu(_Convolution(features, name=f"Dense_{stage}")(x)))
@@ -78,18 +79,17 @@ class CNN(nn.Module):
 
 
 def _widths(name: str, widths: Any) -> tuple[int, ...]:
-    """Of each layer."""
+    """Check the widths of a module's layers."""
     if not isinstance(widths, tuple | list):
-        raise InputError(f"{name} must be a tuple of whole numbers, got {_validate.shown(widths)}")
-    return tuple(_validate.whole(f"{name}[{n}]", width, 1) for n, width in enumerate(widths))
+        raise InputError(f"{name} must be a tuple of whole numbers, got {inputs.shown(widths)}")
+    return tuple(inputs.whole(f"{name}[{n}]", width, 1) for n, width in enumerate(widths))
 
 
 class _Convolution(nn.Module):
-    """Of 3×3 pixels, zeros outside, as a product of matrices: [channel, height, width, sample].
+    """A 3×3 convolution with zero padding, as a product of matrices.
 
-    `nn.Conv`, each user and trial with weights of its own, becomes a grouped convolution, for which
-    few processors have a fast routine. Samples stand last, so that whatever is shifted, compared or
-    pooled lies together in memory.
+    Every user and trial has weights of its own, for which `nn.Conv` becomes a grouped convolution;
+    few processors have a fast routine for that.
     """
 
     features: int
@@ -103,28 +103,29 @@ class _Convolution(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         shifted = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-        around = jnp.concatenate(shifted).reshape(len(kernel), -1)
-        found = _product(kernel, around) + bias[:, None]
-        return found.reshape(self.features, height, width, samples)
+        patches = jnp.concatenate(shifted).reshape(len(kernel), -1)
+        convolved = _product(kernel, patches) + bias[:, None]
+        return convolved.reshape(self.features, height, width, samples)
 
 
 @jax.custom_vjp
 def _product(
-    kernel: Float[Array, "k features"], around: Float[Array, "k pixel"]
+    kernel: Float[Array, "k features"], patches: Float[Array, "k pixel"]
 ) -> Float[Array, "features pixel"]:
-    """kernelᵀ around. Its own gradient takes the kernel's with the longer factor first: the
-    speed of the product of two wide matrices on CPU depends much on their order.
+    """Compute kernelᵀ patches, with a gradient that puts the longer factor first.
+
+    On CPU the speed of the product of two wide matrices depends much on their order.
     """
-    return kernel.T @ around
+    return kernel.T @ patches
 
 
-def _product_forward(kernel: Array, around: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _product(kernel, around), (kernel, around)
+def _product_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _product(kernel, patches), (kernel, patches)
 
 
-def _product_backward(both: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    kernel, around = both
-    return around @ slope.T, kernel @ slope
+def _product_backward(factors: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    kernel, patches = factors
+    return patches @ slope.T, kernel @ slope
 
 
 _product.defvjp(_product_forward, _product_backward)
@@ -133,7 +134,7 @@ _product.defvjp(_product_forward, _product_backward)
 def _pooled(
     x: Float[Array, "channel height width sample"],
 ) -> Float[Array, "channel height//2 width//2 sample"]:
-    """The largest of every 2×2 pixels; an odd last row or column is dropped, as flax does."""
+    """Take the maximum of every 2×2 pixels; an odd last row or column is dropped, as in flax."""
     height, width = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
     rows = jnp.maximum(x[:, 0:height:2], x[:, 1:height:2])
     return jnp.maximum(rows[:, :, 0:width:2], rows[:, :, 1:width:2])

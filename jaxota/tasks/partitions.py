@@ -1,8 +1,8 @@
-"""Who holds which sample: each partition is a function of a key, all labels, and sizes.
+"""Partitions: functions of a key, all labels, users and samples that say who holds which sample.
 
-`dirichlet(0.3)(key, labels, users, samples)` returns the indices [D_i] that each user holds, in
-random order, so that the first fifth (which calibration sees) is like the rest. No sample is held
-twice, by one user or by two, unless `replace=True` asks for draws with replacement.
+`dirichlet(0.3)(key, labels, users, samples)` returns the indices [D_i] of each user, in random
+order, so that the first fifth (which calibration sees) is like the rest. No sample occurs twice, at
+one user or at two, unless `replace=True` draws with replacement.
 """
 
 import numbers
@@ -13,45 +13,43 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxota._core import batching
-from jaxota._core import inputs as _validate
+from jaxota._core import batching, inputs
 from jaxota.errors import InputError
 
 Labels = Int[np.ndarray, "sample"]
 Indices = list[Int[np.ndarray, "D_i"]]  # of each user
 Partition = Callable[[PRNGKeyArray, Labels, int, int], Indices]  # (key, labels, users, samples)
 
-_LEAST = 1e-300  # of alpha: where it divides logarithms, less would overflow
+_LEAST_ALPHA = 1e-300  # it divides logarithms, which would overflow for less
 
 
 def iid(replace: bool = False) -> Partition:
-    """Every user holds a shuffled draw of all samples.
+    """Give every user a uniform random draw of all samples.
 
     Args:
         replace: whether samples are drawn with replacement.
     """
-    _validate.chosen("replace", replace, (False, True))
+    inputs.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
-        chosen = rng.choice(len(labels), (users, samples), replace)
-        return list(chosen)
+        return list(rng.choice(len(labels), (users, samples), replace))
 
     return partition
 
 
 def label_skew(share: float, replace: bool = False) -> Partition:
-    """A `share` of a user's samples is of a label of its own, the rest a shuffled draw of all.
+    """Give every user a `share` of samples with a label of its own, and draw the rest from all.
+
+    User i's own label is the i-th; after the last label, the first one follows again.
 
     Args:
         share: 0 … 1; the paper's imbalanced data are `label_skew(0.2)`.
         replace: whether samples are drawn with replacement.
-
-    User i's own label is the i-th, beginning anew after the last.
     """
     if not _is_number(share) or not 0 <= share <= 1:
-        raise InputError(f"share must lie in 0 … 1, got {_validate.shown(share)}")
-    _validate.chosen("replace", replace, (False, True))
+        raise InputError(f"share must lie in 0 … 1, got {inputs.shown(share)}")
+    inputs.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
@@ -59,27 +57,27 @@ def label_skew(share: float, replace: bool = False) -> Partition:
         size = round(share * samples)
         own = [pools.take(user % len(pools), size) for user in range(users)]
         rest = pools.take_any(users * (samples - size)).reshape(users, -1)
-        return [rng.permutation(np.concatenate(each)) for each in zip(own, rest, strict=True)]
+        return [rng.permutation(np.concatenate(parts)) for parts in zip(own, rest, strict=True)]
 
     return partition
 
 
 def dirichlet(alpha: float, replace: bool = False) -> Partition:
-    """A user's labels are drawn in proportions ~ Dirichlet(alpha, …, alpha) of its own.
+    """Draw every user's labels in proportions of its own, ~ Dirichlet(alpha, …, alpha).
+
+    Where a label runs out, the user's other labels replace it in their proportions.
 
     Args:
-        alpha: above 0; small is strong skew.
+        alpha: above 0; a small alpha is a strong skew.
         replace: whether samples are drawn with replacement.
-
-    Where a label runs out, the user's other labels fill its place in their proportions.
     """
     _check_concentration(alpha)
-    _validate.chosen("replace", replace, (False, True))
+    inputs.chosen("replace", replace, (False, True))
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
-        # By way of logarithms: for a small alpha all gamma variates of a user may be 0.
+        # In logarithms: for a small alpha all gamma variates of a user may underflow to 0.
         log_gamma = np.log(rng.gamma(alpha + 1.0, size=(users, len(pools))))
         log_gamma += np.log(rng.random((users, len(pools)))) / alpha
         proportions = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
@@ -89,12 +87,12 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
 
 
 def shards(per_user: int) -> Partition:
-    """Samples sorted by label and cut into equal shards, which are dealt out.
+    """Sort samples by label, cut them into equal shards, and give users random shards.
 
     Args:
-        per_user: how many shards each user is dealt.
+        per_user: number of shards of each user.
     """
-    _validate.whole("per_user", per_user, 1)
+    inputs.whole("per_user", per_user, 1)
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
@@ -104,21 +102,21 @@ def shards(per_user: int) -> Partition:
             )
         chosen = rng.permutation(len(labels))[: users * samples]
         ordered = chosen[np.argsort(labels[chosen], kind="stable")]
-        dealt = rng.permutation(ordered.reshape(users * per_user, -1)).reshape(users, samples)
-        return [rng.permutation(held) for held in dealt]
+        cut = ordered.reshape(users * per_user, -1)
+        return [rng.permutation(held) for held in rng.permutation(cut).reshape(users, samples)]
 
     return partition
 
 
 def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
-    """Users of unequal size D_i, in proportions ~ Dirichlet(alpha, …, alpha); labels shuffled.
+    """Give users unequal sizes D_i in proportions ~ Dirichlet(alpha, …, alpha), any labels.
 
     Args:
-        alpha: above 0; small is strong skew.
-        at_least: how many samples each user holds at least; all together hold users · samples.
+        alpha: above 0; a small alpha is a strong skew.
+        at_least: least number of samples of a user; all users together hold users · samples.
     """
     _check_concentration(alpha)
-    _validate.whole("at_least", at_least, 1)
+    inputs.whole("at_least", at_least, 1)
 
     def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
@@ -135,7 +133,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
 
 
 class _Pools:
-    """The samples that are left of every label, shuffled."""
+    """The samples of every label that no user holds yet, shuffled."""
 
     def __init__(self, rng: np.random.Generator, labels: Labels, replace: bool) -> None:
         self.rng, self.replace = rng, replace
@@ -159,7 +157,7 @@ class _Pools:
         return pool[:count]
 
     def take_any(self, count: int) -> np.ndarray:
-        """Of all labels alike; the last to be taken."""
+        """Take from all labels alike, without removing: this must come last."""
         return self.rng.choice(np.concatenate(self.pools), count, self.replace)
 
     def take_in_proportion(self, proportions: Float[np.ndarray, "label"], count: int) -> np.ndarray:
@@ -167,7 +165,7 @@ class _Pools:
         while len(taken) < count:
             left = np.array([len(pool) for pool in self.pools])
             weights = np.where(left > 0, proportions, 0.0)
-            weights = weights if weights.sum() > 0 else left  # none left of the labels it wants
+            weights = weights if weights.sum() > 0 else left  # its own labels have run out
             wanted = self.rng.multinomial(count - len(taken), weights / weights.sum())
             counts = wanted if self.replace else np.minimum(wanted, left)
             parts = [self.take(label, n) for label, n in enumerate(counts)]
@@ -175,26 +173,27 @@ class _Pools:
         return taken
 
 
-def dealt(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) -> Indices:
-    """What a partition gives, anyone's own included, checked."""
-    shipped = iid, label_skew, dirichlet, shards, quantity_skew
-    if not callable(partition) or partition in shipped:
+def apply(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) -> Indices:
+    """Call a partition, which may be a user's own, and check what it returns."""
+    factories = iid, label_skew, dirichlet, shards, quantity_skew  # a frequent slip: `iid`, no ()
+    if not callable(partition) or partition in factories:
         raise InputError(
-            f"partition must be one such as jo.tasks.iid(), got {_validate.shown(partition)}"
+            f"partition must be one such as jo.tasks.iid(), got {inputs.shown(partition)}"
         )
     _start(key, labels, users, samples, replace=True)
+    key = inputs.key("key", key)
     try:
-        given = [np.asarray(indices) for indices in partition(key, labels, users, samples)]
+        indices = [np.asarray(held) for held in partition(key, labels, users, samples)]
     except InputError:
         raise
     except Exception as error:
         raise InputError(
             "partition must give a list of indices of (key, labels, users, samples): "
-            f"{_validate.first_line(error)}"
+            f"{inputs.first_line(error)}"
         ) from error
-    if len(given) != users:
-        raise InputError(f"partition must give indices for {users} users, got {len(given)}")
-    for user, held in enumerate(given):
+    if len(indices) != users:
+        raise InputError(f"partition must give indices for {users} users, got {len(indices)}")
+    for user, held in enumerate(indices):
         if held.ndim != 1 or not held.size or held.dtype.kind not in "iu":
             raise InputError(
                 f"partition must give user {user} whole numbers [D_i ≥ 1], "
@@ -205,17 +204,17 @@ def dealt(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) ->
             raise InputError(
                 f"partition must give user {user} indices in 0 … {len(labels) - 1}, got {bad[0]}"
             )
-    return given
+    return indices
 
 
 def _start(
-    key: PRNGKeyArray, labels: Labels, users: int, samples: int, replace: bool = False
+    key: PRNGKeyArray | int, labels: Labels, users: int, samples: int, replace: bool = False
 ) -> tuple[np.random.Generator, Labels]:
-    """A generator for `key`, and the labels, after a look at the sizes."""
-    labels = _validate.real("labels", labels)
+    """Check the arguments of a partition; return NumPy's generator for `key`, and the labels."""
+    labels = inputs.real("labels", labels)
     if labels.ndim != 1 or not labels.size:
         raise InputError(f"labels must have shape [sample ≥ 1], got {list(labels.shape)}")
-    users, samples = _validate.whole("users", users, 1), _validate.whole("samples", samples, 1)
+    users, samples = inputs.whole("users", users, 1), inputs.whole("samples", samples, 1)
     if users * samples > len(labels) and not replace:
         raise InputError(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
@@ -224,15 +223,15 @@ def _start(
     batching.refuse_memory(
         "users · samples", f"the indices of {users} · {samples}", 8 * users * samples
     )
-    words = jax.random.key_data(_validate.key("key", key))
-    return np.random.default_rng(np.asarray(words)), labels
+    seed = np.asarray(jax.random.key_data(inputs.key("key", key)))
+    return np.random.default_rng(seed), labels
 
 
 def _check_concentration(alpha: Any) -> None:
-    if not _is_number(alpha) or not _LEAST <= alpha < np.inf:
-        small = _is_number(alpha) and 0 < alpha < _LEAST
-        least = f"≥ {_LEAST:g}" if small else "> 0"
-        raise InputError(f"alpha must be a finite number {least}, got {_validate.shown(alpha)}")
+    if not _is_number(alpha) or not _LEAST_ALPHA <= alpha < np.inf:
+        small = _is_number(alpha) and 0 < alpha < _LEAST_ALPHA
+        least = f"≥ {_LEAST_ALPHA:g}" if small else "> 0"
+        raise InputError(f"alpha must be a finite number {least}, got {inputs.shown(alpha)}")
 
 
 def _is_number(value: Any) -> bool:

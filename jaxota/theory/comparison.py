@@ -18,11 +18,10 @@ from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.tasks.problem import Task
-from jaxota.theory.bound import Bound
 from jaxota.theory.constants import Constants
 from jaxota.theory.measuring import largest_count, refuse_diverged, refuse_unknown, summarise
 from jaxota.theory.region import curvature, visit
-from jaxota.theory.statements import check_theorem
+from jaxota.theory.statements import Bound, check_theorem
 
 
 @part

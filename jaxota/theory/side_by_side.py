@@ -11,9 +11,9 @@ import numpy as np
 from jaxota.algorithms import Algorithm
 from jaxota.stages.channel import Channel
 from jaxota.tasks.least_squares import Regression
-from jaxota.theory.bound import Bound
 from jaxota.theory.comparison import Comparison as Beside
 from jaxota.theory.comparison import compare
+from jaxota.theory.statements import Bound
 
 CALIBRATION_TRIALS = 20
 

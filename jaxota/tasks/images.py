@@ -1,0 +1,235 @@
+"""Classification of well-known image datasets, distributed over users by a partition."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from jaxota._core import batching, inputs
+from jaxota._core.part import Numbers, Path
+from jaxota.errors import InputError
+from jaxota.tasks import image_files, partitions
+from jaxota.tasks.partitions import Partition, iid
+
+if TYPE_CHECKING:  # flax is slow to import, and naming an experiment does not need it
+    import flax.linen as nn
+
+    from jaxota.tasks.empirical_risk import Empirical
+
+
+def mnist(
+    key: PRNGKeyArray | int,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: "nn.Module | None" = None,
+) -> "Empirical":
+    """Create a task on MNIST: handwritten digits, 28 × 28 pixels between 0 and 1.
+
+    The defaults are the paper's setting. The accuracy is that on all 10,000 test images.
+
+    Args:
+        key: random key, or seed, that decides who holds which of the 60,000 training images.
+        users: N.
+        samples: number of images per user; their mean if the partition makes users of unequal size.
+        partition: which user holds which images, such as `jo.tasks.iid()`.
+        data_dir: a folder that tensorflow-datasets prepared, or that holds the published files; by
+            default the folder that JAXOTA_DATA names, or that of tfds. If the files are not there,
+            they are downloaded.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters.
+        module: a flax module; by default softmax regression with bias, initially zero.
+    """
+    splits = image_files.load("mnist", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def fashion_mnist(
+    key: PRNGKeyArray | int,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: "nn.Module | None" = None,
+) -> "Empirical":
+    """Create a task on Fashion-MNIST: articles of clothing, otherwise like `mnist`.
+
+    The files have the same names as MNIST's. The arguments are those of `mnist`.
+    """
+    splits = image_files.load("fashion_mnist", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def emnist(
+    key: PRNGKeyArray | int,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: "nn.Module | None" = None,
+    config: str = "balanced",
+) -> "Empirical":
+    """Create a task on EMNIST: handwritten letters and digits, transposed as published.
+
+    The other arguments are those of `mnist`.
+
+    Args:
+        config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
+    """
+    configs = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
+    if not isinstance(config, str) or config not in configs:
+        raise InputError(f"config must be one of {', '.join(configs)}, got {inputs.shown(config)}")
+    splits = image_files.load("emnist", config, data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def cifar10(
+    key: PRNGKeyArray | int,
+    users: int = 10,
+    samples: int = 600,
+    partition: Partition = iid(),
+    data_dir: Path | None = None,
+    init_scale: Numbers = 0.0,
+    module: "nn.Module | None" = None,
+) -> "Empirical":
+    """Create a task on CIFAR-10: photographs of ten kinds, 32 × 32 pixels in three colours.
+
+    The arguments are those of `mnist`.
+    """
+    splits = image_files.load("cifar10", "", data_dir)
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def digits(
+    key: PRNGKeyArray | int,
+    users: int = 10,
+    samples: int = 140,
+    partition: Partition = iid(),
+    init_scale: Numbers = 0.0,
+    module: "nn.Module | None" = None,
+) -> "Empirical":
+    """Create a task on the 8 × 8 digits that come with scikit-learn; every fifth is a test image.
+
+    No files are needed. The arguments are those of `mnist`.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise InputError("digits needs scikit-learn: pip install 'jaxota[datasets]'") from None
+    bunch = load_digits()
+    images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
+    test = np.arange(len(labels)) % 5 == 4
+    splits = [image_files.Split(labels[part], images[part]) for part in (~test, test)]
+    return _task(key, splits, users, samples, partition, init_scale, module)
+
+
+def _task(
+    key: PRNGKeyArray | int,
+    splits: Any,
+    users: int,
+    samples: int,
+    partition: Partition,
+    init_scale: Numbers,
+    module: "nn.Module | None",
+) -> "Empirical":
+    from jaxota.tasks.labelled import classification  # imports flax
+    from jaxota.tasks.models import SoftmaxRegression
+
+    train, test = splits
+    indices = partitions.apply(partition, key, train.labels, users, samples)
+    # Refused before any image is decoded: a user may ask for more than fits.
+    pixels, count = np.size(test.images(np.arange(1))), sum(map(len, indices))
+    batching.refuse_memory(
+        "users · samples", f"{count} images of {pixels} numbers", 8 * count * pixels
+    )
+    if module is None:
+        module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
+    return classification(
+        module,
+        ([train.images(held) for held in indices], [train.labels[held] for held in indices]),
+        (test.images(np.arange(len(test.labels))), test.labels),
+        init_scale=init_scale,
+    )
+
+
+class Dataset(NamedTuple):
+    """A dataset that `Images` knows: the function of its name above makes the task."""
+
+    title: str
+    classes: int = 10
+    files: bool = True  # whether it is read from files, so that data_dir has a meaning
+
+
+DATASETS = {
+    "mnist": Dataset("MNIST"),
+    "fashion_mnist": Dataset("Fashion-MNIST"),
+    "emnist": Dataset("EMNIST", classes=47),
+    "cifar10": Dataset("CIFAR-10"),
+    "digits": Dataset("8×8 digits", files=False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Description of an image classification task, whose files are read only by `build`.
+
+    Attributes:
+        dataset: "mnist", "fashion_mnist", "emnist", "cifar10" or "digits".
+        module: function of the number of classes that returns a flax module.
+        partition: which user holds which images, such as `jo.tasks.iid()`.
+        init_scale: N(0, init_scale²) is added to the module's own initial parameters.
+        data_dir: folder of the files, as for `jo.tasks.mnist`.
+        users: N.
+        samples: number of images per user; None for the default of the dataset's function.
+        key: random key that decides who holds which images.
+    """
+
+    dataset: str
+    module: Callable[[int], Any]
+    partition: Partition = iid()
+    init_scale: float = 0.0
+    # Where files lie is no part of what is computed, so a stored description leaves it out.
+    data_dir: str | None = dataclasses.field(default=None, metadata={"told": False})
+    users: int = 10
+    samples: int | None = None
+    key: PRNGKeyArray | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the dataset, and the initial scale if there is one."""
+        scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
+        return self._known.title + scale
+
+    def __call__(self, key: PRNGKeyArray) -> "Images":
+        """Return the same description with another key."""
+        return dataclasses.replace(self, key=key)
+
+    def build(self) -> "Empirical":
+        """Read the files and create the task."""
+        known, names = self._known, ("partition", "init_scale", "users", "samples", "data_dir")
+        # None is left to the function's own default.
+        options = {k: getattr(self, k) for k in names if getattr(self, k) is not None}
+        if not known.files and "data_dir" in options:
+            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
+        function: Callable[..., Empirical] = globals()[self.dataset]
+        return function(self.key, module=self.module(known.classes), **options)
+
+    @property
+    def _known(self) -> Dataset:
+        if self.dataset not in DATASETS:
+            raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
+        return DATASETS[self.dataset]
+
+
+def at_hand() -> tuple[str, str]:
+    """Return "mnist" and "", or, if its files cannot be had, "digits" and the reason."""
+    try:
+        image_files.load("mnist")
+    except InputError as error:
+        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+    return "mnist", ""

@@ -1,1 +1,0 @@
-"""Known sets of images: their published files, how they are kept, and the tasks made of them."""

@@ -1,0 +1,233 @@
+"""Functions of parameters as users write them: checked, measured, and evaluated in blocks.
+
+A model is one vector [d] outside the users' steps; `layout` says how it becomes the pytree of
+parameters that these functions take. What depends on functions alone is cached, since every trace
+asks for it again.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jaxtyping import Array, Float
+
+from jaxota._core import inputs
+from jaxota._core.part import Vector
+from jaxota.errors import InputError
+from jaxota.history import check_scores
+from jaxota.tasks.sample_tables import Columns
+
+BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once
+_REAL = (jnp.floating, jnp.integer, jnp.bool_)
+
+
+@functools.lru_cache(maxsize=256)
+def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
+    """Return the number d of parameters, and the function from a vector [d] to parameters."""
+    leaves, structure = jax.tree.flatten(_parameters(start))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def unravel(model: Vector) -> Any:
+        pieces = jnp.split(model, ends[:-1])
+        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+    return int(ends[-1]), unravel
+
+
+def ravel(parameters: Any) -> Vector:
+    """Return all parameters as one vector."""
+    leaves = jax.tree.leaves(parameters)
+    return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
+
+
+@functools.lru_cache(maxsize=256)
+def transposed(start: Callable[..., Any]) -> tuple[bool, ...]:
+    """Return for each parameter, in the order of the vector, whether steps hold it transposed.
+
+    That is quicker for a long and narrow kernel of a dense layer (flax names it so): the products
+    with it are small and many, and its long axis is then the contiguous one.
+    """
+    named, _ = jax.tree.flatten_with_path(_parameters(start))
+    return tuple(
+        jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
+        and leaf.ndim == 2
+        and leaf.shape[0] >= 8 * leaf.shape[1]
+        for path, leaf in named
+    )
+
+
+def _parameters(start: Callable[..., Any]) -> Any:
+    """Return the shapes of the parameters."""
+    return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+
+
+def _shapes(columns: Columns, *lead: int) -> Any:
+    """Return the shapes of the arrays [*lead, ...] that these columns hold."""
+    leaves = [
+        jax.ShapeDtypeStruct((*lead, *shape), dtype)
+        for shape, dtype in zip(columns.shapes, columns.types, strict=True)
+    ]
+    return jax.tree.unflatten(columns.structure, leaves)
+
+
+@functools.lru_cache(maxsize=256)
+def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> int:
+    """Count the numbers that one sample's loss computes and keeps for its gradient."""
+    return count_computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
+
+
+@functools.lru_cache(maxsize=256)
+def evaluation_size(
+    start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
+) -> int:
+    """Count the numbers that `evaluate` computes from the parameters."""
+    test = (_shapes(test_columns),) if test_columns else ()
+    return count_computed(evaluate, _parameters(start), shared=test)
+
+
+def count_computed(
+    function: Callable[..., Any], *arguments: Any, shared: Sequence[Any] = (), kept: bool = False
+) -> int:
+    """Count the numbers that `function` computes from arguments of these shapes.
+
+    Args:
+        function: called with `arguments`, then `shared`.
+        arguments: arrays, or their shapes.
+        shared: arguments that all trials have in common: what follows from them alone is computed
+            once, and not counted.
+        kept: whether every iteration of a loop counts, as it does when a gradient keeps them all,
+            instead of one.
+    """
+    program = jax.make_jaxpr(function)(*arguments, *shared).jaxpr
+    return _count(program, program.invars[: len(jax.tree.leaves(arguments))], kept)
+
+
+def _count(jaxpr: Any, variables: Iterable[Any], kept: bool) -> int:
+    numbers, varying = 0, set(variables)
+    for eqn in jaxpr.eqns:
+        if varying.isdisjoint(var for var in eqn.invars if not isinstance(var, Literal)):
+            continue
+        varying |= set(eqn.outvars)
+        if eqn.primitive.name in ("reshape", "squeeze"):  # the same numbers again
+            continue
+        turns = eqn.params.get("length", 1) if kept and eqn.primitive.name == "scan" else 1
+        inside = sum(_count(inner, inner.invars, kept) for inner in _inner(eqn.params))
+        numbers += max(turns * inside, sum(getattr(var.aval, "size", 0) for var in eqn.outvars))
+    return numbers
+
+
+def _inner(parameters: dict[str, Any]) -> Iterator[Any]:
+    """Yield the programs inside one equation: bodies of loops, branches, called functions."""
+    for value in parameters.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            item = getattr(item, "jaxpr", item)
+            if hasattr(item, "eqns"):
+                yield item
+
+
+def block_size(numbers: int) -> int:
+    """Return how many samples are evaluated at once, if each computes this many numbers."""
+    return max(1, BLOCK // max(1, numbers))
+
+
+def total(
+    function: Callable[..., Any], size: int, arrays: Any, weights: Float[Array, "sample"]
+) -> Any:
+    """Sum `function(arrays, weights)` over blocks of at most `size` samples.
+
+    `arrays` is a pytree of [sample, ...]. The last block is padded with its last sample at weight
+    0: a sample of zeros might be 0/0 to the function.
+    """
+    count = len(weights)
+    if count <= size:
+        return function(arrays, weights)
+    blocks = -(-count // size)
+    size = -(-count // blocks)
+
+    def split(array: Array, mode: str) -> Array:
+        padding = [(0, blocks * size - count)] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, padding, mode).reshape(blocks, size, *array.shape[1:])
+
+    result, _ = jax.lax.scan(
+        lambda sums, block: (jax.tree.map(jnp.add, sums, function(*block)), None),
+        jax.tree.map(jnp.zeros_like, jax.eval_shape(function, arrays, weights)),
+        (jax.tree.map(lambda x: split(x, "edge"), arrays), split(weights, "constant")),
+    )
+    return result
+
+
+def check_functions(**functions: Any) -> None:
+    """Refuse what is no function, or cannot be hashed to find its compiled program."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise InputError(f"{name} must be a function, got {inputs.shown(function)}")
+        try:
+            hash(function)
+        except TypeError as error:
+            raise InputError(
+                f"{name} must be a function that can be hashed, as it chooses the program: "
+                f"{inputs.first_line(error)}"
+            ) from None
+
+
+def check_init(init: Callable[..., Any]) -> None:
+    """Refuse an `init` that does not give float32 parameters."""
+    try:
+        leaves = jax.tree.leaves(_parameters(init))
+    except Exception as error:
+        raise InputError(
+            f"init must give parameters of a random key: {inputs.first_line(error)}"
+        ) from error
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise InputError("init must give at least one parameter, got none")
+    types = {str(leaf.dtype) for leaf in leaves}
+    if types != {"float32"}:
+        raise InputError(f"init must give parameters in float32, got {sorted(types)}")
+
+
+def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> None:
+    """Refuse a `loss` that does not give one float32 number per sample."""
+    for samples in (2, 3):  # two sizes: one might be that of another axis
+        try:
+            losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
+        except Exception as error:
+            raise InputError(
+                "loss must take the parameters and a batch of samples like the data: "
+                f"{inputs.first_line(error)}"
+            ) from error
+        shape, dtype = getattr(losses, "shape", None), getattr(losses, "dtype", None)
+        if shape != (samples,) or dtype != jnp.float32:
+            got = "no array" if shape is None else f"{dtype}{list(shape)} for {samples} samples"
+            raise InputError(
+                "loss must give one number in float32 a sample, without a mean over samples, "
+                f"got {got}"
+            )
+
+
+def check_evaluate(
+    init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
+) -> None:
+    """Refuse an `evaluate` that does not give scores by their names."""
+    test = (_shapes(test_columns),) if test_columns else ()
+    arguments = "the parameters and test_data" if test else "the parameters"
+    try:
+        scores = jax.eval_shape(evaluate, _parameters(init), *test)
+    except Exception as error:
+        raise InputError(
+            f"evaluate must give a dict of numbers of {arguments}: {inputs.first_line(error)}"
+        ) from error
+    if not isinstance(scores, dict):
+        raise InputError(f"evaluate must give a dict of numbers by their names, got {type(scores)}")
+    for name, value in scores.items():
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", object)
+        if shape != () or not any(jnp.issubdtype(dtype, kind) for kind in _REAL):
+            got = "no number" if shape is None else f"{dtype}{list(shape)}"
+            raise InputError(f"evaluate must give one number as {name!r}, got {got}")
+    check_scores(scores, by="evaluate")
+    if "loss" in scores:
+        raise InputError("evaluate must not give 'loss', which is that of the users' own samples")
