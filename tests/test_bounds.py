@@ -214,7 +214,7 @@ def test_bad_seeds_and_trials_are_refused():
 
 def _driven(job):
     """What a job finds, by way of arrays."""
-    sink = driver.sink(job, None)
+    sink = driver.open_sink(job, None)
     driver.drive(job, sink)
     return sink.dataset()
 
@@ -239,7 +239,7 @@ def test_bounds_survive_the_way_through_arrays(result, monkeypatch):
 
     monkeypatch.setattr(bounds, "beside", made_up)
     job = bounds.job(result.seed, TRIALS)
-    assert job.space.count == len(bounds.CASES) * bounds.DRAWS
+    assert job.layout().count == len(bounds.CASES) * bounds.DRAWS
     again = bounds_report.Bounds.of(result.seed, TRIALS, _driven(job))
     last = bounds.CASES[-1].label
     assert others == [(last, 2)] * len(bounds.OTHER_STEPS) and list(again.least) == [last]

@@ -94,12 +94,11 @@ def test_bad_grids_are_one_clear_line(make, words):
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_values_follow_an_order_and_new_ones_come_last():
+def test_stored_labels_find_their_places():
     grid = jo.grid({"power": [1, 2]}, snr_db=[-5, 0, 5, 10], fading={"a": None, "b": None})
     order = {"setting": [1, 0], "snr_db": [10, 0], "fading": ["b"]}
-    followed = grid.followed(order)
-    assert [axis.labels for axis in followed.axes] == [(1, 0), (10, 0, -5, 5), ("b", "a")]
-    assert followed.axes[0].fields == {"power": (2, 1)}  # values go with their labels
-    assert followed.axes[1].fields == {"snr_db": (10, 0, -5, 5)}
+    assert [axis.positions(order[axis.name]) for axis in grid.axes] == [[1, 0], [3, 1], [1]]
     with pytest.raises(jo.InputError, match="snr_db holds 7 in the store, and not here"):
-        grid.followed(order | {"snr_db": [7]})
+        grid.axes[1].positions([10, 7])
+    (mixed,) = jo.grid(batch=[None, 2]).axes  # a store holds labels of one type
+    assert mixed.positions(["2", "None"]) == [1, 0]

@@ -173,7 +173,7 @@ def test_a_killed_run_of_an_experiment_goes_on_to_the_same_numbers(tmp_path):
         started.send_signal(signal.SIGKILL)
         started.wait()
     study = json.loads((parts / "study.json").read_text())
-    chunks = -(-400 // study["blocks"]["trial"])
+    chunks = -(-400 // study["space"]["blocks"]["trial"])
     assert len(records(parts)) < chunks and not (outs[0] / "fig1.csv").exists()
     for out, resume in zip(outs, (["--resume"], []), strict=True):
         with command(*words, "--out", out, *resume) as started:

@@ -59,9 +59,9 @@ def computed(monkeypatch):
     """The labels of the chunks that were computed."""
     labels, compute = [], StudyJob.compute
 
-    def noted(job, number, *rest):
-        labels.append(job.space.label(number))
-        return compute(job, number, *rest)
+    def noted(job, layout, number, *rest):
+        labels.append(layout.label(number))
+        return compute(job, layout, number, *rest)
 
     monkeypatch.setattr(StudyJob, "compute", noted)
     return labels
@@ -394,10 +394,9 @@ def test_a_study_that_is_damaged_is_told(out):
 
 def test_of_two_that_write_a_chunk_the_first_one_counts(out, whole):
     """The second may be of fewer devices, whose last places differ."""
-    store = Store.opened(out)
-    arrays = {
-        name: np.zeros_like(v) for name, v in store.space.empty(store.space.region(0)).items()
-    }
+    store = Store.open(out)
+    empty = store.layout.empty(store.layout.region(0))
+    arrays = {name: np.zeros_like(v) for name, v in empty.items()}
     before = listing(out)
     store.write(0, arrays)
     assert listing(out) == before

@@ -7,8 +7,7 @@ import xarray
 
 import jaxota as jo
 from jaxota import stats
-from jaxota.study import summary as results
-from jaxota.study.summary import diverged, metric_of, power_ratio, summary
+from jaxota.study.summary import diverged, history, metric_of, power_ratio, summary
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -52,12 +51,12 @@ def test_kept_means_and_kept_trials_are_summarised_alike(trials, kept, metric, d
 
 
 def test_intervals_are_those_of_stats(trials):
-    history = results.history(trials, algorithm="noisy", snr_db=10, step_size=0.01)
-    other = results.history(trials, algorithm="FedAvg", snr_db=10, step_size=0.01)
+    noisy = history(trials, algorithm="noisy", snr_db=10, step_size=0.01)
+    other = history(trials, algorithm="FedAvg", snr_db=10, step_size=0.01)
     band = summary(trials, "gap").at(algorithm=1, snr_db=1, step_size=0)
-    expected = stats.interval(stats.scores(history, "gap"))
+    expected = stats.interval(stats.scores(noisy, "gap"))
     apart = summary(trials, "gap", difference=True).at(algorithm=1, snr_db=1, step_size=0)
-    paired = stats.paired(stats.scores(history, "gap"), stats.scores(other, "gap"))
+    paired = stats.paired(stats.scores(noisy, "gap"), stats.scores(other, "gap"))
     for mine, theirs in ((band, expected), (apart, paired)):
         for name in ("mean", "low", "high"):
             np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), rtol=1e-6)
@@ -74,8 +73,8 @@ def test_what_diverged_is_what_histories_say(trials):
     for name in ("FedAvg", "noisy"):
         for step in (0.01, 1e12):
             place = {"algorithm": name, "snr_db": 0, "step_size": step}
-            history = results.history(trials, **place)
-            np.testing.assert_array_equal(found.sel(place), history.diverged)
+            one = history(trials, **place)
+            np.testing.assert_array_equal(found.sel(place), one.diverged)
     assert found.any() and not found.all()
 
 

@@ -14,7 +14,7 @@ from jaxota.algorithms import Algorithm, baaf, cobaaf
 from jaxota.stages.channel import Channel
 from jaxota.study.describe import describe, versions
 from jaxota.study.executor import Pieces
-from jaxota.study.layout import Space, Variable
+from jaxota.study.layout import Layout, Variable
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, Beside, beside, well_conditioned
 
 
@@ -80,7 +80,7 @@ def job(seed: int, trials: int) -> Pieces:
     variables = {name: Variable(each) for name in (*fields, "excess", "power", "least")}
     return Pieces(
         "bounds",
-        Space(
+        Layout(
             sizes,
             {"case": 1, "draw": 1},
             {"gap": Variable((*each, "trial")), **variables},

@@ -31,7 +31,7 @@ from jaxota.stages.estimate import Identity
 from jaxota.stages.precode import Bounded
 from jaxota.study.describe import describe, versions
 from jaxota.study.executor import Pieces
-from jaxota.study.layout import Space, Variable
+from jaxota.study.layout import Layout, Variable
 from jaxota.theory import noise
 from jaxota.theory.side_by_side import CALIBRATION_TRIALS, first_of, well_conditioned
 
@@ -69,7 +69,7 @@ def job(seed: int, trials: int) -> Pieces:
     }
     return Pieces(
         "rates",
-        Space(
+        Layout(
             sizes,
             {"sweep": 1},
             variables,

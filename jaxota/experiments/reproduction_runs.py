@@ -19,7 +19,7 @@ from jaxota.figures import EXPERIMENTS
 from jaxota.study.describe import describe, versions
 from jaxota.study.executor import Pieces, StudyJob
 from jaxota.study.grid import Axis, Grid
-from jaxota.study.layout import Space, Variable
+from jaxota.study.layout import Layout, Variable, study_layout
 from jaxota.study.study import Study
 from jaxota.tasks.images import Images
 
@@ -80,7 +80,7 @@ def job(seed: int, trials: int, images: Images) -> Pieces:
     variables = {"score": (*each, "evaluation"), "power_ratio": each}
     return Pieces(
         "reproduction",
-        Space(
+        Layout(
             sizes,
             {"figure": 1, "draw": 1},
             {name: Variable(dims, "float64") for name, dims in variables.items()},
@@ -117,7 +117,7 @@ class _Chunks:
         figure, family = self.figures[place]
         if draw >= family.draws:
             return {}
-        found = _found(self._job(figure, family), draw)
+        found = _found(*self._job(figure, family), draw)
         rows = [self.labels.index(label) for label in family.algorithms(figure)]
         whole = {}
         for name, values in found.items():
@@ -125,20 +125,20 @@ class _Chunks:
             whole[name][rows] = values
         return whole
 
-    def _job(self, figure: str, family: Family) -> StudyJob:
+    def _job(self, figure: str, family: Family) -> tuple[StudyJob, Layout]:
         """The figure's study, of which programs and data stay until another figure's turn."""
         if self._made[0] != figure:
             self._made = "", None
             mine = StudyJob(study(family, figure, self.seed, self.trials, self.images))
-            sizes = mine.settings.swept_sizes
-            mine.cut_as({**sizes, "draw": 1, "trial": mine.study.trials})
-            self._made = figure, mine
+            blocks = {**mine.settings.traced_sizes, "draw": 1, "trial": mine.study.trials}
+            order = {axis.name: list(range(len(axis))) for axis in mine.settings.axes}
+            self._made = figure, (mine, study_layout(mine.settings, blocks, order))
         return self._made[1]
 
 
-def _found(mine: StudyJob, draw: int) -> dict[str, np.ndarray]:
+def _found(mine: StudyJob, full: Layout, draw: int) -> dict[str, np.ndarray]:
     """Means over trials of one draw; where one diverged a gap is infinite, an accuracy NaN."""
-    full, metric = mine.space, mine.study.metric
+    metric = mine.study.metric
     *axes, _ = mine.settings.axes
     lead = len(mine.study.algorithms), *map(len, axes)
     score = np.full((*lead, full.sizes["evaluation"]), np.nan)
@@ -147,7 +147,7 @@ def _found(mine: StudyJob, draw: int) -> dict[str, np.ndarray]:
         region = full.region(number)
         if region["draw"].start != draw:
             continue
-        arrays = mine.compute(number, lambda *_, **__: None)
+        arrays = mine.compute(full, number)
         place = slice(None), *(region[axis.name] for axis in axes)
         score[place] = _mean(arrays[metric])
         power[place] = np.fmax(_mean(arrays["power"]), _mean(arrays["control_power"])).max(-1)
