@@ -21,6 +21,7 @@ from small_study import small
 import jaxota as jo
 from jaxota._core import batching as _chunks
 from jaxota.cli import main as cli
+from jaxota.study import compile as compile_
 from jaxota.study import store as stores
 from jaxota.study.describe import describe, difference
 from jaxota.study.executor import StudyJob
@@ -193,6 +194,12 @@ def test_nothing_is_unpickled(out, whole, tmp_path, how):
     for source in Path(jo.__file__).parent.rglob("*.py"):
         if source.name != "executor.py":  # what a process sends to its own workers
             assert not re.search("import (cloud)?pickle|allow_pickle=True", source.read_text())
+
+
+def test_stored_calibrations_are_not_measured_again(out, whole, monkeypatch):
+    (out / "commits" / "1.2.json").unlink()
+    monkeypatch.setattr(compile_, "calibrate", lambda *_: pytest.fail("it was measured again"))
+    assert_same_bits(STUDY.run(out, resume=True), whole)
 
 
 def test_a_finished_store_is_left_as_it_is(out, whole, computed):

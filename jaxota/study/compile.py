@@ -290,7 +290,7 @@ class StoredPlans:
             f"{n}.{field.name}": getattr(plan, field.name)
             for n, plan in enumerate(plans)
             for field in dataclasses.fields(Plan)
-            if np.size(getattr(plan, field.name))
+            if getattr(plan, field.name) is not None
         }
         try:
             with filelock.FileLock(self.folder.parent / ".lock"):
