@@ -15,7 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from jaxota.study.layout import Layout, choose_blocks, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study
 from jaxota.study.summary import finish, moments
+
+if TYPE_CHECKING:
+    from jaxota.study.store import Store
 
 
 class StudyJob:
@@ -207,64 +210,47 @@ def _results(history: History) -> dict[str, np.ndarray]:
     return {k: np.asarray(v) for k, v in results.items() if v is not None}
 
 
-class Sink(Protocol):
-    """What keeps the chunks of a job: a `Memory` or a `Store`."""
-
-    @property
-    def layout(self) -> Layout:
-        """The arrays and their chunks."""
-
-    @property
-    def plans(self) -> StoredPlans | None:
-        """The stored calibrations, or None."""
-
-    def missing(self) -> list[int]:
-        """Return the numbers of the chunks that are missing, in the order in which to do them."""
-
-    def holds(self, number: int) -> bool:
-        """Whether a chunk is there."""
-
-    def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
-        """Keep a chunk."""
-
-    def dataset(self) -> Any:
-        """Return all results that are there, as an `xarray.Dataset`."""
-
-
 class Memory:
-    """Chunks in the memory of this process."""
+    """The chunks of a study in the memory of this process; a `Store` has them in a folder."""
 
     plans = None
 
     def __init__(self, job: Any) -> None:
         if job.bytes > machine_memory():
             raise InputError(
-                f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, "
-                f"and this machine has {format_bytes(machine_memory())} of memory; or give a folder to "
-                "keep them in, or keep means"
+                "trials or rounds must be smaller: the results would take "
+                f"{format_bytes(job.bytes)}, and this machine has "
+                f"{format_bytes(machine_memory())} of memory; or give a folder to keep them in, or "
+                "keep means"
             )
         self.layout = job.layout()
         self._job, self._arrays = job, self.layout.empty()
         self._missing = set(range(self.layout.count))
 
     def missing(self) -> list[int]:
+        """Return the numbers of the chunks that are missing."""
         return sorted(self._missing)
 
     def holds(self, number: int) -> bool:
+        """Whether a chunk is there."""
         return number not in self._missing
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Keep a chunk."""
         region = self.layout.region(number)
         for name, variable in self.layout.variables.items():
             self._arrays[name][self.layout.where(variable, region)] = arrays[name]
         self._missing.discard(number)
 
     def dataset(self) -> Any:
+        """Return all results, as an `xarray.Dataset`."""
         attributes = self._job.attributes | {"description": json.dumps(self._job.description)}
         return finish(self.layout.dataset(self._arrays), attributes)
 
 
-def open_sink(job: Any, out: Path | None, resume: bool = False, spec: Any = None) -> Sink:
+def open_sink(
+    job: Any, out: Path | None, resume: bool = False, spec: Any = None
+) -> "Memory | Store":
     """Open the place for a job's chunks: a store in the folder `out`, or memory.
 
     `spec` is plain data that the store keeps: the command that made it.
@@ -287,14 +273,14 @@ def check_disk(job: Any, out: Path) -> None:
     free = shutil.disk_usage(folder).free
     if job.bytes > free and not (out / "study.json").exists():
         raise InputError(
-            f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, and "
-            f"{folder} has only {format_bytes(free)} free"
+            "trials or rounds must be smaller: the results would take "
+            f"{format_bytes(job.bytes)}, and {folder} has only {format_bytes(free)} free"
         )
 
 
 def drive(
     job: Any,
-    sink: Sink,
+    sink: "Memory | Store",
     *,
     shard: tuple[int, int] = (0, 1),
     executor: Any = None,

@@ -274,6 +274,6 @@ def _room(budget: int | None) -> int:
 
 def _too_much(taken: int, room: int) -> str:
     return (
-        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes here, "
-        f"got {format_bytes(room)}"
+        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes "
+        f"here, got {format_bytes(room)}"
     )
