@@ -1,4 +1,4 @@
-"""Chunks: of a moment's work, within the memory that is given, and of the same numbers."""
+"""Chunks are small, fit into the memory limit, and do not change the numbers."""
 
 import itertools
 import math
@@ -66,7 +66,7 @@ def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part, estim
     np.testing.assert_allclose(pieces.gap, data.gap, rtol=1e-3)
 
 
-def test_short_blocks_are_no_other_program(whole):
+def test_short_blocks_compile_no_other_program(whole):
     """5 settings in blocks of 2, 12 trials in blocks of 5: what is short is filled up."""
     data, _ = whole
     job = StudyJob(STUDY)
@@ -83,7 +83,7 @@ def test_short_blocks_are_no_other_program(whole):
     assert len(compiled) == job.settings.programs == 2
 
 
-def test_too_little_for_one_trial_is_one_line():
+def test_too_little_memory_for_one_trial_is_one_line():
     with pytest.raises(jo.InputError) as caught:
         STUDY.run(memory=1000)
     words = str(caught.value)
@@ -106,7 +106,7 @@ def test_blocks_hold_no_more_rows_than_asked(sizes):
             assert all(blocks[name] == 1 for name in sizes) and blocks["trial"] > rows // 2
 
 
-def test_chunks_are_a_moments_work(monkeypatch):
+def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     """More rounds, users or samples, fewer rows; where there are too many chunks, larger ones."""
     algorithms, task = list(STUDY.algorithms.values()), STUDY.task
     monkeypatch.setattr(_chunks, "PRODUCTS", 1e5)

@@ -1,4 +1,4 @@
-"""What is swept: axes, their labels, their product."""
+"""Axes, their labels and product, and how the command spells them."""
 
 import math
 

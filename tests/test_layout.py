@@ -1,4 +1,4 @@
-"""A labelled space and its chunks."""
+"""The layout of results and its chunks."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def test_chunks_cover_everything_once():
     assert {k: v.dtype for k, v in seen.items()} == {"gap": "float32", "count": "float64"}
 
 
-def test_sizes():
+def test_shapes_and_bytes():
     assert LAYOUT.shape(LAYOUT.variables["gap"]) == (2, 5, 3, 7, 4)
     assert LAYOUT.chunk_shape(LAYOUT.variables["gap"]) == (2, 2, 1, 3, 4)
     assert LAYOUT.bytes == 2 * 5 * 3 * 7 * 4 * 4 + 5 * 3 * 7 * 8
@@ -52,18 +52,18 @@ def test_a_chunk_keeps_its_name_when_dimensions_grow():
     assert LAYOUT.label(26) == "2.2.2" and LAYOUT.extent(26)["trial"] == [6, 7]
 
 
-def test_blocks_of_trials_say_which_they_are_of():
+def test_a_block_of_trials_knows_its_trials():
     space = Layout({"block": 3}, {"block": 1}, {"n": Variable(("block",))}, {}, (7, 3))
     assert [space.extent(n)["block"] for n in range(3)] == [[0, 3], [3, 6], [6, 7]]
 
 
-def test_what_is_not_cut_is_one_chunk():
+def test_a_layout_without_blocks_is_one_chunk():
     space = Layout({"x": 3}, {}, {"y": Variable(("x",))})
     assert space.count == 1 and space.label(0) == "0" and space.region(0) == {}
     assert space.empty(space.region(0))["y"].shape == (3,)
 
 
-def test_words_give_back_the_space():
+def test_json_gives_back_the_layout():
     again = Layout.from_json(json.loads(json.dumps(LAYOUT.as_json())))
     assert again.as_json() == LAYOUT.as_json() and again.variables == LAYOUT.variables
     assert again.counts == LAYOUT.counts and again.coords["power"][0] == "snr_db"

@@ -110,7 +110,7 @@ def test_one_trial_has_no_variance(arrays):
     )
 
 
-def test_blocks_that_are_not_there_yet_are_left_out(arrays):
+def test_missing_blocks_are_left_out_of_the_mean(arrays):
     """The mean is that of the trials that are there, and says how many these are."""
     half = {k: v[:, :, :10] for k, v in arrays.items()}
     full = Layout(SIZES, {"snr_db": 2, "trial": 10}, VARIABLES)
@@ -136,7 +136,7 @@ STUDY = jo.Study(
 )
 
 
-def test_a_study_keeps_means_of_what_it_would_keep():
+def test_kept_means_are_the_means_of_kept_trials():
     study = STUDY.replace(over=jo.grid(snr_db=[0, 10]))
     kept, every = study.run(), study.replace(keep="trials").run()
     assert kept.attrs["keep"] == "mean" and "trial" not in kept.dims and "gap" not in kept
@@ -148,7 +148,7 @@ def test_a_study_keeps_means_of_what_it_would_keep():
     np.testing.assert_allclose(kept.gap_difference_mean, apart.mean("trial"), rtol=1e-3, atol=1e-6)
 
 
-def test_models_of_different_lengths_are_not_taken_for_diverged_ones():
+def test_shorter_models_do_not_count_as_diverged():
     """The shorter ones are filled up, and that is no divergence."""
     kept = STUDY.replace(over=jo.grid(dim=[2, 3])).run()
     np.testing.assert_array_equal(kept.used, np.full((2, 2), 6))

@@ -1,4 +1,4 @@
-"""A study equals one simulation a setting, however its settings share programs and plans."""
+"""A study equals a simulation of each setting, however settings share programs and plans."""
 
 import itertools
 
@@ -44,7 +44,7 @@ def assert_alike(history, one):
 
 
 @pytest.mark.slow
-def test_a_study_equals_one_simulation_a_setting():
+def test_a_study_equals_a_simulation_of_each_setting():
     """Numbers and structures, of channel, task and algorithms, in one product."""
     values = {
         "snr_db": [0.0, 20.0],
@@ -172,7 +172,7 @@ def test_settings_share_calibrations(over, times, counted):
     assert counted["calibrate"] == times
 
 
-def test_progress_is_told_of_calibration_and_of_what_comes_after_it():
+def test_progress_reports_calibration_and_running():
     heard = []
     CALIBRATED.run(report=lambda *told, steps: heard.append(told))
     assert [told for told, _ in itertools.groupby(heard)] == [
@@ -180,7 +180,7 @@ def test_progress_is_told_of_calibration_and_of_what_comes_after_it():
     ]  # fmt: skip
 
 
-def test_rules_alike_without_noise_share_a_plan():
+def test_algorithms_alike_without_noise_share_a_plan():
     (group,) = resolve(CALIBRATED).groups.values()
     assert group.rules == (0, 0, 1)  # BAAF and COTAF both run plain SGD
     (group,) = resolve(PLAIN).groups.values()

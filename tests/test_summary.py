@@ -37,7 +37,7 @@ def kept():
 
 @pytest.mark.parametrize("difference", [False, True])
 @pytest.mark.parametrize("metric", ["gap", "loss"])
-def test_kept_means_and_kept_trials_are_summarised_alike(trials, kept, metric, difference):
+def test_kept_means_and_kept_trials_have_the_same_summary(trials, kept, metric, difference):
     one, other = (summary(data, metric, difference) for data in (trials, kept))
     for name in ("mean", "low", "high", "used", "trials"):
         a, b = (
@@ -63,12 +63,12 @@ def test_intervals_are_those_of_stats(trials):
         assert (mine.used, mine.trials) == (theirs.used, theirs.trials) == (5, 5)
 
 
-def test_the_reference_differs_from_itself_by_nothing(trials):
+def test_the_difference_of_the_reference_to_itself_is_zero(trials):
     apart = summary(trials, "gap", difference=True)
     assert (apart.mean.sel(algorithm="FedAvg", step_size=0.01) == 0).all()
 
 
-def test_what_diverged_is_what_histories_say(trials):
+def test_diverged_agrees_with_histories(trials):
     found = diverged(trials)
     for name in ("FedAvg", "noisy"):
         for step in (0.01, 1e12):
@@ -97,13 +97,13 @@ def test_one_coordinate_is_enough_to_diverge_and_a_shorter_model_is_not(trials):
     assert diverged(data)[0, 0].all()
 
 
-def test_the_metric_is_that_asked_for_or_the_studys(trials):
+def test_the_metric_defaults_to_the_studys(trials):
     assert metric_of(trials, None) == "loss" and metric_of(trials, "gap") == "gap"
     with pytest.raises(jo.InputError, match="--metric must be one of gap, loss, got 'speed'"):
         metric_of(trials, "speed")
 
 
-def test_power_is_of_the_larger_block():
+def test_power_ratio_is_that_of_the_larger_block():
     """Mean over trials of the larger of both blocks; where means were kept, the larger mean."""
     study = STUDY.replace(
         algorithms={"COBAAF": jo.cobaaf(1e-2, 2, 2), "COTAF": jo.cotaf(1e-2, 2, 2)},
