@@ -20,7 +20,7 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import batching, inputs
-from jaxota.study import executor as job
+from jaxota.study import executor
 from jaxota.theory import comparison, measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
@@ -56,7 +56,7 @@ def stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(calibration, "_program", stop)
     monkeypatch.setattr(batching, "device_memory", lambda: None)
     monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
-    monkeypatch.setattr(job, "cut", stop)
+    monkeypatch.setattr(executor, "choose_blocks", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
     monkeypatch.chdir(tmp_path)
