@@ -6,7 +6,6 @@ may compute it, at any time.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import json
 import math
@@ -360,40 +359,3 @@ def compute_in_worker(pickled: bytes, folder: str, number: int) -> int:
 def _unpickled_job(pickled: bytes) -> StudyJob:
     """Return the job of a study: made once in a process, as compiled programs are part of it."""
     return StudyJob(pickle.loads(pickled))
-
-
-@dataclasses.dataclass
-class Pieces:
-    """A job whose chunks a function makes; it is always laid out the same and never grows.
-
-    Attributes:
-        make: the function: the results of the chunk of a number, by name.
-    """
-
-    name: str
-    space: Layout
-    description: dict[str, Any]
-    make: Callable[[int], dict[str, Any]]
-    steps: float = 0.0
-    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the results."""
-        return self.space.bytes
-
-    def layout(self, stored: Layout | None = None) -> Layout:
-        return self.space
-
-    def meanings(self, layout: Layout) -> dict[str, list[Any]]:
-        return {}
-
-    def compute(self, layout: Layout, number: int, *_: Any) -> dict[str, np.ndarray]:
-        """Return what `make` gives, each in the first corner of its place: the rest stays NaN."""
-        arrays = self.space.empty(self.space.region(number))
-        with _worker_devices:
-            made = self.make(number)
-        for name, values in made.items():
-            target = arrays[name][(0,) * len(self.space.blocks)]
-            target[tuple(map(slice, np.shape(values)))] = values
-        return arrays
