@@ -23,8 +23,17 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**32))  # bounded, 
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")  # small ones cost more
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
+
+# Annotations of arrays hold, shapes and dtypes, in the modules that compute. Not in jaxota.theory,
+# whose functions take NumPy and jax arrays alike. With _core.part among them jaxtyping leaves the
+# `__init__` of parts alone, as one that it has wrapped before: fields may hold users' mistakes.
+COMPUTING = ["rounds", "simulation", "calibration", "stages", "tasks", "_core.part", "_core.state"]
+COMPUTING += ["_core.devices", "_core.inputs", "_core.prng", "_core.stage_checks"]
+jaxtyping.install_import_hook([f"jaxota.{name}" for name in COMPUTING], "array_types.checked")
+
 import reference
 
 import jaxota as jo

@@ -54,7 +54,14 @@ FRACTIONS = st.floats().filter(lambda x: x != int(x) if np.isfinite(x) else True
 positive = numbers(*NAN, 0, -0.0, 0.0, -1, 1e-40, 1e-320, [0.1, 0.2], made=[BELOW])
 at_least_0 = numbers(*NAN, -1, [0.1, 0.2], made=[BELOW])
 count = numbers(*NAN, *HUGE, 0, -1, 1.0, 1.5, [3], np.ones(2), made=[BELOW, FRACTIONS])
-some = Kind([x for x in count.junk if x is not None], count.made)  # where None is all there is
+
+
+def optional(kind):
+    """The kind of an argument that may be absent: `None` is no junk."""
+    return Kind([x for x in kind.junk if x is not None], kind.made)
+
+
+some = optional(count)
 flag = Kind([None, *WORDS, *ODD, *COMPLEX, 2, -1, 0.5, np.nan, np.ones(2), [True]])
 part = Kind(FEW_PARTS)
 words = Kind([None, 3, 0.5, *ODD, *COMPLEX, b"x", ["a"], {}], st.integers() | st.floats())
@@ -104,7 +111,7 @@ def rows():
     counts = dict.fromkeys(("rounds", "trials", "calibration_trials"), large)
     parts = dict.fromkeys(("algorithm", "channel", "task"), part)
     every = Kind([*count.junk, 3], count.made)
-    plan = Kind([x for x in FEW_PARTS if x is not None])
+    plan = optional(part)
     options = {"plan": None, "initial": None, "every": 1, "calibration_trials": 3}
     both = {"key": key, **parts, **counts, "plan": plan, "initial": array, "every": every}
     both |= {"user_power": flag}
@@ -134,7 +141,7 @@ def rows():
             RUN | {"theorem": theory.theorem_2, "calibration_trials": 3},
             {"key": key, **parts, **counts, "theorem": part}
             | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)}
-            | {"step_size": Kind([x for x in positive.junk if x is not None])},
+            | {"step_size": optional(positive)},
         ),
         "theory.effective_noise": Row(
             theory.effective_noise,
@@ -146,7 +153,8 @@ def rows():
             {},
             fields(jo.Channel, fading=part, gains=array, noise=part, snr_per=flag)
             | {"snr_db": numbers(np.nan, -np.inf, -300, -1e39, [1.0, 2.0])}
-            | {"participants": Kind([x for x in count.junk if not _is(x, 1.0)] + [4, 1e10])},
+            | {"participants": Kind([x for x in some.junk if not _is(x, 1.0)] + [4, 1e10])}
+            | {"control_power": optional(positive)},
         ),
         "jo.Plan": Row(
             of_plan,
@@ -197,7 +205,8 @@ def rows():
         found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
     for cls, good in ((jo.Constant, {"gain": 1.0}), (jo.Bounded, {"bound": 1.0})):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(precode=cls(**k))), cls)
-        found[f"jo.{cls.__name__}"] = Row(call, good, fields(cls))
+        kinds = {name: optional(positive) if name == "gain" else positive for name in good}
+        found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
     faded = {"csi_error": at_least_0, "antennas": count, "answer": Kind(FEW_PARTS[1:])}
     faded |= {"correlation": numbers(*NAN, -1, 1.0, 2.0, [0.1, 0.2]), "law": part}
     faded |= {"k_factor": numbers(np.nan, -1, [1.0, 2.0]), "m": numbers(*NAN, 0, 0.4)}
@@ -291,7 +300,7 @@ def of_tasks():
                 "data": data,
                 "test_data": test,
                 "loss": Kind([*FEW_PARTS, lambda a, b: a.sum(), lambda a: a, jnp.sin]),
-                "init_scale": at_least_0,
+                "init_scale": optional(at_least_0),
             },
         ),
         "tasks.empirical": Row(
@@ -305,7 +314,7 @@ def of_tasks():
                 ),
                 "evaluate": Kind([*functions.junk, lambda p: 3, lambda p: {"loss": 1.0}]),
                 "test_data": Kind([3, "x", x * 1j]),
-                "init_scale": at_least_0,
+                "init_scale": optional(at_least_0),
             },
         ),
         "tasks.digits": Row(
@@ -315,7 +324,7 @@ def of_tasks():
             | {
                 "partition": Kind([*FEW_PARTS, jo.tasks.iid, *_partitions()]),
                 "module": Kind([x for x in FEW_PARTS if x is not None]),
-                "init_scale": at_least_0,
+                "init_scale": optional(at_least_0),
             },
         ),
         "tasks.mnist": Row(functools.partial(jo.tasks.mnist, KEY), None, {"data_dir": folder}),
@@ -495,8 +504,7 @@ def of_results():
         "plots.curves": Row(
             plots.curves,
             {"histories": {"one": HISTORY}},
-            {"histories": named, "metric": names, "title": words}
-            | {"log": Kind([x for x in flag.junk if x is not None])},
+            {"histories": named, "metric": names, "title": words} | {"log": optional(flag)},
         ),
         "plots.panels": Row(
             plots.panels,

@@ -78,7 +78,7 @@ BAD = [
     ({"key": -1}, "key must be a whole number ≥ 0, got -1"),
     ({"key": 2**32}, "key must be < 2**32, got 4294967296"),
     ({"key": jax.random.split(jax.random.key(0))}, "key must be a random key"),
-    ({"task": jo.tasks.synthetic_regression(0.0)}, "task.key must be a random key"),
+    ({"task": jo.tasks.synthetic_regression(0).replace(key=0.0)}, "task.key must be a random key"),
     ({"initial": "x"}, "initial must be a number or an array"),
     ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
     ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),

@@ -3,10 +3,14 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
 import jaxota as jo
+from jaxota import rounds
+from jaxota._core import prng
 from jaxota.stages.fading import Nakagami, Rayleigh
 
 ALIKE = {
@@ -48,3 +52,11 @@ def test_structure_holds_the_static_fields_and_leaves_the_traced_ones():
 def test_parts_are_frozen():
     with pytest.raises(AttributeError):
         jo.Channel().snr_db = 3.0
+
+
+def test_annotations_of_arrays_hold():
+    """In the tests, by the import hook of conftest: a wrong shape is seen where it is made."""
+    with pytest.raises(jaxtyping.TypeCheckError):
+        rounds._energies(jnp.ones(3))
+    with pytest.raises(jaxtyping.TypeCheckError):
+        prng.minibatch_indices(jnp.zeros(3, "uint32"), jnp.arange(4), 2, jnp.int32(5))

@@ -352,12 +352,7 @@ def check_direction(
 ) -> None:
     """Raise InputError unless `optimizer` is an optax transformation that points the right way.
 
-    Args:
-        path: the field's name in messages.
-        optimizer: the transformation.
-        dim: d, the length of the model.
-        downhill: whether it makes the step itself, against the gradient; otherwise it must
-            point along the gradient.
+    That is along the gradient [d], or against it if the transformation makes the step (`downhill`).
     """
     import optax  # slow to import, and not every command needs it
 

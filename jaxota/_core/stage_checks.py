@@ -65,28 +65,23 @@ def offers(path: str, value: Any, protocol: type, like: str) -> None:
     if missing:
         lacks = f"got {shown(value)}, which lacks {', '.join(missing)}"
         _refuse(f"{path} must be one such as {like}, {lacks}", kind)
-    methods = {name: member for name, member in members.items() if not _is_value(member)}
-    for name in members.keys() - methods.keys():
-        _check_value(f"{path}.{name}", values[name], members[name].fget.__annotations__, kind)
-    if (type(value), kind) not in _fitting:
-        for name, member in methods.items():
+    for name, member in members.items():
+        if isinstance(member, property):
+            wanted = getattr(member.fget, "__annotations__", {})["return"]
+            _check_value(f"{path}.{name}", values[name], wanted, kind)
+        elif (type(value), kind) not in _fitting:
             _, *arguments = inspect.signature(member).parameters
             _check_signature(f"{path}.{name}", values[name], arguments, kind)
-        if hasattr(value, "check"):
-            _check_signature(f"{path}.check", value.check, ["path", "setting"], kind)
-        _fitting.add((type(value), kind))
+    if hasattr(value, "check"):
+        _check_signature(f"{path}.check", value.check, ["path", "setting"], kind)
+    _fitting.add((type(value), kind))
 
 
 _MISSING = object()
 _fitting = set[tuple[type, str]]()  # classes and protocols whose signatures were checked before
 
 
-def _is_value(member: Any) -> bool:
-    return isinstance(member, property)
-
-
-def _check_value(path: str, value: Any, annotations: dict[str, Any], protocol: str) -> None:
-    kind = annotations["return"]
+def _check_value(path: str, value: Any, kind: Any, protocol: str) -> None:
     if inspect.ismethod(value):
         _refuse(f"{path} must be a value, got a method: put @property before it", protocol)
     if kind is bool and not isinstance(value, bool | np.bool_):
@@ -159,7 +154,7 @@ BEFORE = {
 class Checked:
     """A stage in its place: the results of its methods are checked by `RETURNS`."""
 
-    def __init__(self, part: Any, path: str, protocol: str, problem: "Problem") -> None:
+    def __init__(self, part: Any, path: str, protocol: str, problem: Any) -> None:
         self.part, self.path, self.protocol, self.problem = part, path, protocol, problem
 
     def __getattr__(self, name: str) -> Any:
@@ -215,8 +210,8 @@ class Call(NamedTuple):
         known = {"user": self.stage.problem.users, "d": self.stage.problem.dim}
         shapes = [shape.split(", ") if shape else [] for shape in re.findall(r"\[(.*?)\]", axes)]
         sizes = {name: known[name] for shape in shapes for name in shape if name in known}
-        fits = is_real(value, flags=True) and any(_fits(value, shape, sizes) for shape in shapes)
-        if not fits:
+        real = is_real(value, flags=True)
+        if not real or not any(_fits(np.shape(value), shape, sizes) for shape in shapes):
             self.refuse(value, wanted, **sizes)
         return jnp.asarray(value, "float32")
 
@@ -311,15 +306,14 @@ def _fitting_problem(path: str, value: "Problem", task: "Task") -> "Problem":
     return value
 
 
-def checked_problem(problem: "Problem") -> Any:
+def checked_problem(problem: Any) -> Any:
     """Return `problem` with its initial model and its scores checked."""
     return Checked(problem, "task.problem(...)", "Problem", problem)
 
 
 def gradient(method: str, value: Any, model: Any) -> Any:
     """Return `value`, the gradient at `model` that a `method` of the problem returned."""
-    stage = Checked(None, "task.problem(...)", "Problem", model)
-    return Call(stage, method).alike(value, model, "a gradient")
+    return Call(checked_problem(None), method).alike(value, model, "a gradient")
 
 
 def _carrier(path: str, value: Any, problem: "Problem") -> Checked:
@@ -342,13 +336,11 @@ class Unplanned(NamedTuple):
         )
 
 
-def _fits(value: Any, axes: list[str], sizes: dict[str, int]) -> bool:
+def _fits(shape: tuple[int, ...], axes: list[str], sizes: dict[str, int]) -> bool:
     """Return whether each axis has its size: a number in the text, a known one, or else any."""
-    shape = np.shape(value)
-    if len(shape) != len(axes):
-        return False
-    wanted = (int(axis) if axis.isdigit() else sizes.get(axis) for axis in axes)
-    return all(size in (None, length) for size, length in zip(wanted, shape, strict=True))
+    wanted = [int(axis) if axis.isdigit() else sizes.get(axis) for axis in axes]
+    pairs = zip(wanted, shape, strict=False)
+    return len(wanted) == len(shape) and all(size in (None, actual) for size, actual in pairs)
 
 
 def _is_float(value: Any) -> bool:

@@ -123,9 +123,11 @@ class Plan:
     def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
         path = inputs.path("path", path)
-        fields: dict[str, Any] = {
-            k: inputs.real(f"plan.{k}", v) for k, v in vars(self).items() if v is not None
-        }
+        fields: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:  # absent, or missing
+                fields[field.name] = inputs.real(f"plan.{field.name}", value)
         with files.replacing(path) as (draft,), open(draft, "wb") as file:
             np.savez(file, **fields)
 

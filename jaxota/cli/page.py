@@ -148,7 +148,7 @@ def _read_rows(path: Path) -> pandas.DataFrame:
 
 def _of_store(folder: Path) -> Section:
     found = report.of_store(folder, None)
-    command, description = Store.opened(folder).told["spec"], found.dataset.attrs["description"]
+    command, description = Store.open(folder).metadata["spec"], found.dataset.attrs["description"]
     drawn = curves(found.csv, found.dataset.attrs["metric"])
     lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
     settings = json.loads(description)

@@ -43,10 +43,10 @@ def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    store = Store.opened(folder)
-    if "scores" not in store.told["attributes"]:
+    store = Store.open(folder)
+    if "scores" not in store.metadata["attributes"]:
         raise InputError(
-            f"{folder} holds parts of `jaxota run {store.told['name']}`: "
+            f"{folder} holds parts of `jaxota run {store.metadata['name']}`: "
             "--resume finishes it and shows them"
         )
     return study_report(store.dataset(), metric, sweep=True)
