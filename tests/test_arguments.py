@@ -3,7 +3,6 @@
 import functools
 import gc
 import inspect
-import types
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ import pytest
 import jaxota as jo
 from jaxota import simulation
 from jaxota._core import arguments, batching, inputs
-from jaxota._core.part import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -269,45 +267,6 @@ def test_a_plan_that_is_not_needed_is_ignored(task):
     runs = [run(plan=p) for p in (plan, plain)]
     np.testing.assert_array_equal(runs[0].model, runs[1].model)
     jo.simulate(key, jo.fedavg(**LOCAL), jo.Channel(), task, 2, 2, plan=_plan(9, 9)["plan"])
-
-
-def test_canonical_tells_transformations_apart():
-    def same(first, second):
-        return canonical(first) is canonical(second)
-
-    assert same(optax.identity(), optax.identity())
-    assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))
-    assert same(optax.chain(optax.clip(1.0)), optax.chain(optax.clip(1.0)))
-    assert not same(optax.adam(1e-3), optax.adam(2e-3))
-    assert not same(optax.scale(1), optax.scale(1.0))
-    assert not same(optax.scale(1.0), optax.scale(2.0))
-    assert not same(optax.trace(0.9), optax.trace(0.9, nesterov=True))
-    array = jnp.ones(3)
-    assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides
-
-
-def test_canonical_bears_closures_that_hold_themselves():
-    def make(factor):
-        def update(updates, state, params=None):
-            return jax.tree.map(lambda u: factor * u, updates), (state, update)
-
-        update.__module__ = "optax.of_ones_own"
-        return optax.GradientTransformation(optax.identity().init, update)
-
-    one, again, other = make(1.0), make(1.0), make(2.0)
-    assert canonical(one) is canonical(again)
-    assert canonical(one) is not canonical(other)
-
-
-@pytest.mark.slow
-def test_canonical_does_not_keep_everything():
-    """Transformations that are gone from use are gone from memory."""
-    for number in range(400):
-        canonical(optax.scale(float(number)))
-    gc.collect()
-    kept = [x for x in gc.get_objects() if isinstance(x, types.FunctionType)]
-    held = [f for f in kept if f.__qualname__ == "scale.<locals>.update_fn"]
-    assert 0 < len(held) < 400
 
 
 def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
