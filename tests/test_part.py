@@ -34,7 +34,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("kind", ALIKE)
-def test_parts_of_one_shape_have_structures_of_their_own(kind):
+def test_parts_of_one_shape_have_different_structures(kind):
     """Equal structures would share a compiled program, though they compute other things."""
     for first, second in itertools.combinations(ALIKE[kind], 2):
         assert jax.tree.structure(first) != jax.tree.structure(second)
@@ -42,7 +42,7 @@ def test_parts_of_one_shape_have_structures_of_their_own(kind):
         assert jax.tree.structure(part) == jax.tree.structure(jax.tree.map(np.float32, part))
 
 
-def test_structure_holds_the_static_fields_and_leaves_the_traced_ones():
+def test_static_fields_are_structure_and_traced_ones_leaves():
     algorithm = jo.cobaaf(0.1, 3, batch=2)
     assert jax.tree.leaves(algorithm) == [0.1]
     (path, _), *_ = jax.tree_util.tree_flatten_with_path(algorithm)[0]
@@ -81,7 +81,7 @@ def test_canonical_tells_transformations_apart():
     assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides
 
 
-def test_canonical_bears_closures_that_hold_themselves():
+def test_canonical_of_closures_that_hold_themselves():
     def make(factor):
         def update(updates, state, params=None):
             return jax.tree.map(lambda u: factor * u, updates), (state, update)
@@ -95,7 +95,7 @@ def test_canonical_bears_closures_that_hold_themselves():
 
 
 @pytest.mark.slow
-def test_canonical_does_not_keep_everything():
+def test_canonical_forgets_old_values():
     """Transformations that are gone from use are gone from memory."""
     for number in range(400):
         canonical(optax.scale(float(number)))

@@ -30,7 +30,7 @@ def _drawn(random, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 @pytest.mark.parametrize("partitionable", [True, False])
-def test_they_are_those_of_jax_to_the_bit(kind, partitionable):
+def test_numbers_equal_those_of_jax_to_the_bit(kind, partitionable):
     """Of its default generator; others, and the older order of counting, are left to it."""
     with jax.threefry_partitionable(partitionable):
         ours, theirs = _drawn(prng, kind), _drawn(jax.random, kind)
