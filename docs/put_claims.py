@@ -1,32 +1,30 @@
-"""Puts the results of `jaxota claims` where they are shown: docs/results, docs/claims.md, README.
+"""Put the results of benchmarks/paper/claims.py into docs/results, docs/claims.md and README.md.
 
-python docs/put_claims.py DIR    # that claims wrote to
+python docs/put_claims.py DIR    # the folder that the claims were written to
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-from jaxota._core import files as _files
-from jaxota.experiments import claims_page
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks" / "paper"))
+
+import claims_page  # noqa: E402 (found by the line above)
 
 
 def main(folder: Path) -> None:
-    rows = claims_page.read(folder / "claims.csv")
-    texts = {
-        ROOT / "README.md": (claims_page.short(rows), claims_page.SHORT),
-        ROOT / "docs" / "claims.md": (claims_page.markdown(rows), claims_page.WHOLE),
+    frame = claims_page.read(folder / "claims.csv")
+    tables = {
+        ROOT / "README.md": (claims_page.short(frame), claims_page.SHORT),
+        ROOT / "docs" / "claims.md": (claims_page.markdown(frame), claims_page.FULL),
     }
-    pages = [claims_page.put(*of, page.read_text(encoding="utf-8")) for page, of in texts.items()]
-    names = "claims.csv", "claims.png"
-    results = [ROOT / "docs" / "results" / name for name in names]
-    with _files.replacing(*texts, *results) as drafts:
-        for page, draft in zip(pages, drafts, strict=False):
-            draft.write_text(page, encoding="utf-8")
-        for name, draft in zip(names, drafts[len(pages) :], strict=True):
-            shutil.copyfile(folder / name, draft)
+    # All pages are made before one is written: a missing mark must change nothing.
+    pages = {path: claims_page.put(*own, path.read_text("utf-8")) for path, own in tables.items()}
+    for path, page in pages.items():
+        path.write_text(page, encoding="utf-8")
+    for name in ("claims.csv", "claims.png"):
+        shutil.copyfile(folder / name, ROOT / "docs" / "results" / name)
 
 
 if __name__ == "__main__":

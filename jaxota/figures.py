@@ -191,7 +191,9 @@ _ALL = (
     _images(
         *("cnn", "balanced {dataset}; small CNN, N = 10, K = 5", Images("digits", _small_cnn), 0.2),
         "COTAF, BAAF, COBAAF, SCAFFOLD (noise-free)",
-        **{"rounds": 40, "trials": 10, "every": 2},
+        rounds=40,
+        trials=10,
+        every=2,
     ),
 )
 FIGURES = {figure.name: figure for figure in _ALL}

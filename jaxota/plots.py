@@ -165,17 +165,18 @@ def study(
         return _draw_maps(scores.mean.isel(evaluation=-1), long, metric, title)
     settings = dataset[long[0]].values
     places = [only | {long[0]: number} for number in range(len(settings))]
-    bands = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
+    runs = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
     if by_algorithm:
-        pairs = {a: zip(settings, each, strict=True) for a, each in bands.items()}
-        panels = {a: {str(s): (rounds, band) for s, band in pairs[a]} for a in bands}
-        return _draw_panels(panels, metric, title)
+        names = [str(setting) for setting in settings]
+        pairs = {a: zip(names, each, strict=True) for a, each in runs.items()}
+        groups = {a: {name: (rounds, band) for name, band in pairs[a]} for a in runs}
+        return _draw_panels(groups, metric, title)
     numeric = settings.dtype.kind in "if"
     swept = np.asarray(settings if numeric else np.arange(len(settings)))
     ticks = None if numeric or values is not None else [str(setting) for setting in settings]
     return _draw_finals(
         swept if values is None else np.asarray(values),
-        {a: _lasts(each) for a, each in bands.items()},
+        {a: _lasts(each) for a, each in runs.items()},
         metric,
         label or style.AXES.get(long[0], long[0]),
         title,
@@ -261,9 +262,7 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
         grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
         for axes, (place, number) in zip(grid.flat, cells, strict=False):
             panel = last.isel(place | {"algorithm": number}).transpose(y, x)
-            image = axes.imshow(panel, norm=norm, cmap="viridis", aspect="auto", origin="lower")
-            _tick(axes.xaxis, panel[x].values)
-            _tick(axes.yaxis, panel[y].values)
+            image = style.heatmap(axes, panel, norm)
             words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
             axes.set_title("\n".join([labels[number], *words]), fontsize=7)
         for axes in grid[:, 0]:
@@ -277,13 +276,6 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
         bar.set_label(f"final {style.LABELS.get(metric, metric)}")
         style.figure_title(figure, title)
     return figure
-
-
-def _tick(axis: Any, labels: np.ndarray) -> None:
-    """Label at most eight cells."""
-    chosen = np.arange(0, len(labels), -(-len(labels) // 8))
-    words = [f"{x:g}" if np.issubdtype(type(x), np.number) else str(x) for x in labels[chosen]]
-    axis.set_ticks(chosen, words)
 
 
 def _band(history: Any, metric: Any, whose: str) -> Band:

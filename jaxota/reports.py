@@ -30,6 +30,7 @@ class Report:
         csv: tidy rows, a `pandas.DataFrame`: NAME.csv.
         figure: a function without arguments that draws a matplotlib figure: NAME.png.
         markdown: a page of text, or None: NAME.md.
+        digits: significant digits of the numbers in NAME.csv; None for all.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Report:
     csv: Any
     figure: Callable[[], Any]
     markdown: str | None = None
+    digits: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +148,7 @@ def study_report(
         dataset=_labelled(dataset, metric, description),
         csv=_rows(dataset, power, sweep),
         figure=figure,
+        digits=9,
     )
 
 

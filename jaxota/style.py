@@ -195,7 +195,7 @@ def curve(
 
 
 def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
-    """Colour a cell for each of `values` and label rows and columns by its coordinates.
+    """Colour a cell for each of `values`; label up to eight rows and columns by coordinates.
 
     Args:
         axes: where to draw.
@@ -208,8 +208,12 @@ def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") ->
     """
     image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
     for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
-        labels = [x if isinstance(x, str) else f"{x:g}" for x in values[name].values]
-        axis.set_ticks(range(len(labels)), labels)
+        coordinates = values[name].values
+        chosen = range(0, len(coordinates), -(-len(coordinates) // 8))
+        numeric = coordinates.dtype.kind in "if"
+        axis.set_ticks(
+            chosen, [f"{coordinates[n]:g}" if numeric else str(coordinates[n]) for n in chosen]
+        )
     return image
 
 

@@ -130,7 +130,7 @@ def _product(
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
     key = inputs.key("key", key)
     study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
-    return summary.swept(study.run())
+    return summary.swept_history(study.run())
 
 
 def _length(settings: dict[str, Array]) -> int:

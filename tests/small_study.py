@@ -2,7 +2,9 @@
 
 import os
 
+import jax
 import numpy as np
+import optax
 
 import jaxota as jo
 from jaxota._core import batching as _chunks
@@ -13,8 +15,11 @@ if "ROWS" in os.environ:  # trials of all settings in a chunk
 _numbers = np.random.default_rng(0)
 _features, _targets = (_numbers.standard_normal(shape) for shape in ((4, 15, 6), (4, 15)))
 
+# A function of this file, which workers of a cluster cannot import.
+_halved = optax.stateless(lambda updates, _: jax.tree.map(lambda u: 0.5 * u, updates))
+
 small = jo.Study(
-    {"COTAF": jo.cotaf(0.05, 2, 3), "noisy FedAvg": jo.noisy_fedavg(0.05, 2, 3)},
+    {"COTAF": jo.cotaf(0.05, 2, 3), "noisy FedAvg": jo.noisy_fedavg(0.05, 2, 3, _halved)},
     jo.Channel(10.0),
     jo.tasks.regression(_features, _targets),
     rounds=4,

@@ -119,9 +119,9 @@ def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
     numbers, compute = [], StudyJob.compute
 
-    def counted(job, number, *rest):
+    def counted(job, layout, number, *rest):
         numbers.append(number)
-        return compute(job, number, *rest)
+        return compute(job, layout, number, *rest)
 
     monkeypatch.setattr(StudyJob, "compute", counted)
     small()

@@ -1,4 +1,4 @@
-"""Fields by their names: found, told apart, set."""
+"""Fields of parts are found by name and set."""
 
 import jax
 import pytest
@@ -45,13 +45,13 @@ def test_a_name_finds_its_path(name, path):
         ("_db", "no field is called _db"),  # no part of a name
     ],
 )
-def test_unknown_names_are_told_the_nearest(name, words):
+def test_an_unknown_name_suggests_the_nearest(name, words):
     with pytest.raises(jo.InputError) as caught:
         resolve.find_field(name, KNOWN)
     assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
 
 
-def test_an_ambiguous_name_is_told_all_it_may_mean():
+def test_an_ambiguous_name_lists_its_candidates():
     both = resolve.field_paths(jo.Channel(), "here") | resolve.field_paths(jo.Channel(), "there")
     with pytest.raises(jo.InputError) as caught:
         resolve.find_field("snr_db", both)
@@ -59,13 +59,13 @@ def test_an_ambiguous_name_is_told_all_it_may_mean():
     assert resolve.find_field("there.snr_db", both) == "there.snr_db"
 
 
-def test_what_multiplies_is_swept_and_what_counts_is_not():
+def test_continuous_fields_are_traced_and_integers_are_not():
     swept = {path.rsplit(".", 1)[-1] for path, field in KNOWN.items() if resolve.is_traced(field)}
     assert swept >= {"snr_db", "step_size", "data_spread", "threshold", "csi_error", "key"}
     assert not swept & {"steps", "batch", "users", "snr_per", "fading", "antennas", "channel"}
 
 
-def test_values_are_put_in_their_place_and_the_rest_stays():
+def test_setting_a_field_keeps_the_rest():
     changed = resolve.set_field(CHANNEL, "channel.fading.answer.threshold", 0.7)
     assert changed.fading.answer.threshold == 0.7
     assert changed.fading.law == CHANNEL.fading.law and changed.snr_db == CHANNEL.snr_db
@@ -73,7 +73,7 @@ def test_values_are_put_in_their_place_and_the_rest_stays():
     assert resolve.set_field(TASK, "task.users", 9).users == 9 and TASK.users == 3
 
 
-def test_none_is_the_default_where_that_is_a_part_and_else_itself():
+def test_none_sets_the_default_of_a_field_that_holds_a_part():
     assert isinstance(resolve.set_field(CHANNEL, "channel.fading", None).fading, NoFading)
     plain = resolve.set_field(ALGORITHM, "algorithm.compress", None).compress
     assert isinstance(plain, jo.Uncompressed)

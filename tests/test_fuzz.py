@@ -20,7 +20,7 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import batching, inputs
-from jaxota.study import executor as job
+from jaxota.study import executor
 from jaxota.theory import comparison, measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
@@ -38,7 +38,7 @@ LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Error "
 LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
-LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist
+LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(calibration, "_program", stop)
     monkeypatch.setattr(batching, "device_memory", lambda: None)
     monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
-    monkeypatch.setattr(job, "cut", stop)
+    monkeypatch.setattr(executor, "choose_blocks", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
     monkeypatch.chdir(tmp_path)

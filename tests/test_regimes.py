@@ -1,18 +1,17 @@
-"""The maps of who is best: what they are made of by hand, and the command."""
+"""The maps of the lowest gap: their ingredients by hand, and the experiment."""
 
-import csv
-import os
+import importlib
+import sys
+from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.cli import main as cli
-from jaxota.experiments import regimes
 
-KEY = jax.random.key(2)
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
+regimes = importlib.import_module("regimes")
 
 
 def _gaps(**by_algorithm):
@@ -22,24 +21,24 @@ def _gaps(**by_algorithm):
     return xarray.DataArray(values, dims=dims, coords={"algorithm": list(by_algorithm)})
 
 
-def test_ratios_and_who_is_best_by_hand():
+def test_ratios_and_the_lowest_gap_by_hand():
     lost = np.full(8, np.inf)
     gaps = _gaps(A=np.full(8, 10.0), B=np.arange(1.0, 9.0), C=np.where(np.arange(8) < 4, 1, 100.0))
     np.testing.assert_allclose(
-        regimes.ratio(gaps, "A", "B")[0, 0], 1 - np.log10(np.arange(1.0, 9.0))
+        regimes.log_ratio(gaps, "A", "B")[0, 0], 1 - np.log10(np.arange(1.0, 9.0))
     )
-    assert regimes.settled(regimes.ratio(gaps, "A", "B"))[0, 0]
-    assert not regimes.settled(regimes.ratio(gaps, "A", "C"))[0, 0]
-    first, sure = regimes.best(gaps, ["A", "B", "C"])
+    assert regimes.decided(regimes.log_ratio(gaps, "A", "B"))[0, 0]
+    assert not regimes.decided(regimes.log_ratio(gaps, "A", "C"))[0, 0]
+    first, sure = regimes.lowest(gaps, ["A", "B", "C"])
     assert first[0, 0] == 1 and sure[0, 0]
-    first, sure = regimes.best(gaps, ["A", "C"])
+    first, sure = regimes.lowest(gaps, ["A", "C"])
     assert first[0, 0] == 0 and not sure[0, 0]  # medians 10 and 50.5
     gone = _gaps(A=lost, B=lost)
-    assert (regimes.ratio(gone, "A", "B") == 0).all()
-    first, sure = regimes.best(gone, ["A", "B"])
+    assert (regimes.log_ratio(gone, "A", "B") == 0).all()
+    first, sure = regimes.lowest(gone, ["A", "B"])
     assert first[0, 0] == -1 and not sure[0, 0]
-    few = regimes.ratio(gaps, "A", "B")[..., :5]  # too few draws for an interval of 95 %
-    assert not regimes.settled(few)[0, 0]
+    few = regimes.log_ratio(gaps, "A", "B")[..., :5]  # too few draws for an interval of 95 %
+    assert not regimes.decided(few)[0, 0]
 
 
 def test_half_is_read_at_half_the_rounds_and_losses_are_infinite():
@@ -63,10 +62,10 @@ def test_half_the_budget_is_three_decibels(task):
 
     def run(precode, channel):
         return jo.simulate(
-            KEY, jo.cobaaf(1e-2, 2, 2, precode=precode), channel, task, rounds=5, trials=3
+            2, jo.cobaaf(1e-2, 2, 2, precode=precode), channel, task, rounds=5, trials=3
         )
 
-    halved = run(regimes.Halved(), jo.Channel(10.0))
+    halved = run(regimes.HalfPower(), jo.Channel(10.0))
     less = run(jo.Online(), jo.Channel(10.0 - 10 * np.log10(2.0)))
     np.testing.assert_allclose(halved.gap, less.gap, rtol=1e-4)
     for power in (halved.power, halved.control_power):
@@ -81,25 +80,33 @@ def test_both_maps_are_one_sweep():
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_report(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     small = {"DRAWS": 6, "ROUNDS": 4, "CALIBRATION_TRIALS": 2, "SNR_DB": (0.0, 20.0), "USERS": 3}
     small |= {"MODEL_SPREADS": (0.0, 1.0), "DATA_SPREADS": (0.1, 1.0), "STEPS": 2}
     for name, value in small.items():
         monkeypatch.setattr(regimes, name, value)
-    command = ["run", "regimes", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]
-    assert cli.main([*command, "--resume"]) == 0
-    printed, errors = capsys.readouterr()
-    assert errors == "" and "seed 3" in printed and "of 6 regimes" in printed
-    assert "read at round 2, the others at round 4" in printed
-    assert {f"regimes.{e}" for e in ("csv", "nc", "png")} < set(os.listdir(tmp_path))
-    data = xarray.load_dataset(tmp_path / "regimes.nc", engine="h5netcdf")
-    assert data.gap.shape == (5, 3, 2, 6)
-    with open(tmp_path / "regimes.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
+    report = regimes.regimes(trials=2, seed=3)
+    words = " ".join(report.remarks)
+    assert "seed 3" in report.caption and "of 6 regimes" in words
+    assert "read at round 2, the others at round 4" in words
+    assert report.dataset.gap.shape == (5, 3, 2, 6)
+    gap, rows = report.dataset.gap, report.csv
     assert len(rows) == 5 * 3 * 2
-    ratio = np.log10(data.gap.sel(algorithm="COTAF") / data.gap.sel(algorithm="BAAF"))
-    assert float(rows[0]["value"]) == pytest.approx(float(ratio[0, 0].median()), abs=1e-4)
-    assert rows[0]["quantity"] == "log10(COTAF/BAAF)" and rows[-1]["quantity"] == "best_equal"
-    assert cli.main([*command, "--resume"]) == 0
-    assert capsys.readouterr().out.startswith("regimes: final gaps")
+    ratio = np.log10(gap.sel(algorithm="COTAF") / gap.sel(algorithm="BAAF"))
+    assert rows.value[0] == pytest.approx(float(ratio[0, 0].median()), abs=1e-4)
+    assert (rows.quantity[0], rows.quantity.iloc[-1]) == ("log10(COTAF/BAAF)", "best_equal")
+    assert [row[0] for row in report.table[1:]] == [
+        "as the paper counts",
+        "equal channel uses and power",
+    ]
+    report.figure().savefig(tmp_path / "regimes.png")
+    with jo.style.drawn_for("paper"):
+        report.figure().savefig(tmp_path / "paper.png")
+
+
+def test_options_of_other_experiments_are_refused():
+    with pytest.raises(jo.InputError, match="rounds is not an option of regimes: choose from seed"):
+        regimes.regimes(rounds=3)
+    with pytest.raises(jo.InputError, match="trials must be a whole number ≥ 1, got 0"):
+        regimes.regimes(trials=0)

@@ -1,45 +1,43 @@
-"""`jaxota run reproduction`: designs by counting, effects and settings by hand, and the command."""
+"""The design over the paper's open choices: by counting, effects by hand, and the experiment."""
 
-import csv
 import dataclasses
+import importlib
 import itertools
-import os
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-import xarray
 
 import jaxota as jo
-from jaxota import figures
-from jaxota.cli import experiment
-from jaxota.cli import main as cli
-from jaxota.experiments import designs, reproduction, reproduction_runs
-from jaxota.experiments.claims import PARTS
-from jaxota.experiments.reproduction import Choice, Family
-from jaxota.experiments.reproduction_effects import Judged, claims_of, main_effects, natural
-from jaxota.study.describe import describe
 
-FAMILIES = list(reproduction.FAMILIES.values())
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
+claims, design, effects, reproduction = map(
+    importlib.import_module,
+    ("claims", "reproduction_design", "reproduction_effects", "reproduction"),
+)
+PARTS = importlib.import_module("claim_parts").PARTS
+FAMILIES = list(design.FAMILIES.values())
 
 
 def _choice(name, *columns, levels=("a", "b", "c")):
     levels = levels[: 2 + (len(columns) > 1)]
-    return Choice(name, levels, tuple(range(len(levels))), columns)
+    return design.Choice(name, levels, tuple(range(len(levels))), columns)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_the_design_is_orthogonal(family):
     """Any two choices meet in all pairs of levels, as often as their levels occur."""
-    design = family.design
-    assert design.shape == (128, len(family.choices)) and not design[0].any()
-    for one, other in itertools.combinations(range(design.shape[1]), 2):
-        pairs = np.zeros((design[:, one].max() + 1, design[:, other].max() + 1))
-        np.add.at(pairs, (design[:, one], design[:, other]), 1)
-        expected = np.outer(pairs.sum(1), pairs.sum(0)) / len(design)
+    levels = family.design
+    assert levels.shape == (128, len(family.choices)) and not levels[0].any()
+    for one, other in itertools.combinations(range(levels.shape[1]), 2):
+        pairs = np.zeros((levels[:, one].max() + 1, levels[:, other].max() + 1))
+        np.add.at(pairs, (levels[:, one], levels[:, other]), 1)
+        expected = np.outer(pairs.sum(1), pairs.sum(0)) / len(levels)
         np.testing.assert_array_equal(pairs, expected)
     for number, choice in enumerate(family.choices):
-        counts = np.bincount(design[:, number]) / len(design)
+        counts = np.bincount(levels[:, number]) / len(levels)
         wanted = [0.5, 0.25, 0.25] if len(choice.levels) == 3 else [0.5, 0.5]
         assert counts.tolist() == wanted
 
@@ -47,13 +45,13 @@ def test_the_design_is_orthogonal(family):
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_what_is_clear_of_interactions_is_so_in_the_numbers(family):
     """The contrasts of a choice are orthogonal to products of two others' just where it is said."""
-    told = designs.aliases(family.choices)
+    told = design.aliases(family.choices)
     contrasts = [
         np.stack([(column == level) - np.mean(column == level) for level in range(1, most + 1)])
         for column in family.design.T
         for most in [column.max()]
     ]
-    assert designs.resolution(family.choices) == 3
+    assert design.resolution(family.choices) == 3
     for place, choice in enumerate(family.choices):
         found = []
         for one, other in itertools.combinations(range(len(contrasts)), 2):
@@ -67,12 +65,12 @@ def test_what_is_clear_of_interactions_is_so_in_the_numbers(family):
 
 def test_resolutions_of_known_designs():
     full = [_choice("A", 1), _choice("B", 2), _choice("C", 4)]
-    assert designs.resolution(full) == designs.LONGEST + 1
-    assert designs.resolution([*full, _choice("D", 7)]) == 4  # I = ABCD
-    assert designs.resolution([*full, _choice("D", 3)]) == 3  # I = ABD
-    assert designs.resolution([*full, _choice("D", 4)]) == 2
-    assert designs.aliases([*full, _choice("D", 3)])["A"] == ["B × D"]
-    assert designs.levels(full, 3).tolist() == [[n & 1, n >> 1 & 1, n >> 2] for n in range(8)]
+    assert design.resolution(full) == design.LONGEST_WORD + 1
+    assert design.resolution([*full, _choice("D", 7)]) == 4  # I = ABCD
+    assert design.resolution([*full, _choice("D", 3)]) == 3  # I = ABD
+    assert design.resolution([*full, _choice("D", 4)]) == 2
+    assert design.aliases([*full, _choice("D", 3)])["A"] == ["B × D"]
+    assert design.levels(full, 3).tolist() == [[n & 1, n >> 1 & 1, n >> 2] for n in range(8)]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -90,7 +88,7 @@ def test_each_choice_by_itself_is_among_the_settings(family):
 def test_main_effects_are_recovered():
     """Of shares that are made of known effects: within intervals, as often as these say."""
     choices = [_choice("prior", 1, 2), _choice("batch", 4), _choice("SNR", 8), _choice("none", 16)]
-    levels = designs.levels(choices, 5)
+    levels = design.levels(choices, 5)
     known = {("prior", "b"): 0.2, ("prior", "c"): -0.1, ("batch", "b"): 0.3, ("SNR", "b"): 0.0}
     known["none", "b"] = 0.0
     share = 0.4 + sum(
@@ -100,25 +98,25 @@ def test_main_effects_are_recovered():
     generator, covered, sure = np.random.default_rng(0), [], []
     for _ in range(300):
         held = generator.random((len(levels), 6)) < share[:, None]
-        found = main_effects(choices, levels, held)
+        found = effects.main_effects(choices, levels, held)
         assert [effect[:2] for effect in found] == list(known)
         covered += [e.low <= known[e[:2]] <= e.high for e in found]
-        sure += [e.sure for e in found if known[e[:2]] == 0]
+        sure += [e.decided for e in found if known[e[:2]] == 0]
     error = np.sqrt(0.05 * 0.95 / 300)  # of one effect; those of a run are not independent
     assert 0.95 - 4 * error < np.mean(covered) and np.mean(sure) < 0.05 + 4 * error
-    exact = main_effects(choices, levels, np.repeat(share[:, None], 3, 1))
+    exact = effects.main_effects(choices, levels, np.repeat(share[:, None], 3, 1))
     for effect in exact:
         assert effect.change == pytest.approx(known[effect[:2]], abs=1e-12)
-    assert np.isnan(main_effects(choices, levels, held[:, :1])[0].low)
+    assert np.isnan(effects.main_effects(choices, levels, held[:, :1])[0].low)
 
 
 def test_few_draws_that_agree_are_not_taken_for_certainty():
     choices = [_choice("A", 1), _choice("B", 2)]
-    levels = designs.levels(choices, 2)  # A's contrast is 1/2 on both draws, B's 1/2 or −1/2
+    levels = design.levels(choices, 2)  # A's contrast is 1/2 on both draws, B's 1/2 or −1/2
     held = np.array([[0, 0], [1, 0], [0, 1], [0, 0]]) > 0
     held[1], held[2], held[3] = [True, True], [True, False], [True, False]
-    a, b = main_effects(choices, levels, held)
-    assert a.change == pytest.approx(0.5) and a.high - a.low > 1 and not a.sure
+    a, b = effects.main_effects(choices, levels, held)
+    assert a.change == pytest.approx(0.5) and a.high - a.low > 1 and not a.decided
     assert b.high - b.low >= a.high - a.low
 
 
@@ -135,15 +133,16 @@ POINTS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 2], [1, 1, 0], [1, 1,
         ([[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], 4, False),
     ],
 )
-def test_the_most_natural_setting(shares, point, found):
-    assert natural(POINTS, np.array(shares, float)) == (point, found)
+def test_the_setting_nearest_to_ours(shares, point, found):
+    place = effects.nearest_to_ours(POINTS, np.array(shares, float))
+    assert (place.point, place.appears) == (point, found)
 
 
 def test_readings_of_the_same_words_stand_together():
-    groups = [[part.name for part in some] for some in claims_of(PARTS)]
+    groups = [[part.name for part in some] for some in effects.readings(PARTS)]
     assert ["3a", "3b"] in groups and ["7b", "7c"] in groups and ["7d"] in groups
     assert sum(map(len, groups)) == len(PARTS)
-    found = {part.name: reproduction.figure_of(part) for part in PARTS}
+    found = {part.name: part.figure for part in PARTS}
     by_claim = {"1": 1, "2": 1, "3": 1, "4": 2, "5": 3, "6": 4, "7": 5}
     assert found == {part.name: f"fig{by_claim[part.name[0]]}" for part in PARTS}
 
@@ -151,26 +150,28 @@ def test_readings_of_the_same_words_stand_together():
 def test_where_a_part_holds_by_hand():
     """Of a family of two choices: BAAF below COTAF where gradients are of one sample."""
     family = dataclasses.replace(
-        reproduction.REGRESSION, choices=reproduction.REGRESSION.choices[4:6], factors=3, draws=3
+        design.REGRESSION, choices=design.REGRESSION.choices[4:6], factors=3, draws=3
     )
     part = PARTS[0]
-    effects = np.full((len(family.points), 3), 2.0)
-    effects[family.points[:, 1] == 1] = [0.5, 0.5, 2.0]
-    judged = Judged(family, {"1a": effects})
-    assert judged.share(part)[:2] == (4, 8)
-    place = judged.first(part)
-    assert place.appears and judged.words(place.point) == "batch 1" and judged.words(0) == "ours"
+    values = np.full((len(family.points), 3), 2.0)
+    values[family.points[:, 1] == 1] = [0.5, 0.5, 2.0]
+    judged = effects.Judged(family, {"1a": values})
+    assert judged.share_of_settings(part)[:2] == (4, 8)
+    place = judged.place_of_part(part)
+    assert place.appears and judged.words(place) == "batch 1"
+    assert family.words(family.points[0]) == "ours"
     *_, batch = judged.main_effects(part)
     assert batch.choice == "batch" and batch.change == pytest.approx(2 / 3)
-    nowhere = Judged(family, {"1a": np.where(effects < 1, 1.5, effects)}).first(part)
-    assert not nowhere.appears and family.points[nowhere.point, 1] == 1
+    nowhere = effects.Judged(family, {"1a": np.where(values < 1, 1.5, values)})
+    place = nowhere.place_of_part(part)
+    assert not place.appears and family.points[place.point, 1] == 1
 
 
 def test_per_symbol_is_so_much_more_per_vector():
     """Swept as a number, so that both are one program: the noise is the same."""
-    family = reproduction.REGRESSION
-    study = reproduction_runs.study(family, "fig1", 0, 2, None)
-    (snr,) = [axis for axis in study.over.axes if axis.name == "snr_db"]
+    family = design.REGRESSION
+    study = reproduction.figure_study(family, "fig1", 0, 2)
+    (snr,) = [axis for axis in study.over.axes if axis.name == "SNR"]
     as_number = jo.Channel(snr_db=snr.fields["snr_db"][1]).noise_variance(10)
     as_word = jo.Channel(snr_db=10.0, snr_per="symbol").noise_variance(10)
     assert float(as_number) == pytest.approx(float(as_word), rel=1e-6)
@@ -179,21 +180,21 @@ def test_per_symbol_is_so_much_more_per_vector():
 
 
 def test_variants_are_what_their_labels_say():
-    family = reproduction.REGRESSION
+    family = design.REGRESSION
     found = family.algorithms("fig3")
     assert {label.split(",")[0] for label in found} == {"COTAF", "COBAAF"}
-    plain = figures.EXPERIMENTS["fig3"].algorithms
-    assert describe(found["COTAF"]) == describe(plain["COTAF"])
+    plain = jo.figures.FIGURES["fig3"].algorithms
+    assert repr(found["COTAF"]) == repr(plain["COTAF"])
     assert found["COBAAF"].local.steps == 20
     changed = found["COBAAF, batch 1, precoder online, control option II, warm start yes"]
     local = changed.local
     assert (local.batch, local.control_option, local.warm_start) == (1, 2, True)
-    assert describe((changed.precode, changed.estimate)) == describe((jo.Online(), jo.MMSE()))
+    assert repr((changed.precode, changed.estimate)) == repr((jo.Online(), jo.MMSE()))
     pooled = found["COBAAF, prior pooled"]
-    assert describe(pooled) == describe(plain["COBAAF"].replace(estimate=jo.PooledMMSE()))
+    assert repr(pooled) == repr(plain["COBAAF"].replace(estimate=jo.PooledMMSE()))
 
 
-def _few(family: Family, *names: str, **fields) -> Family:
+def _few(family, *names, **fields):
     """The same of some of its choices, in short runs."""
     columns = {"SNR": (4,), "prior": (1, 2), "control option": (1,), "rounds": (2,)}
     columns["initial scale"] = columns["data spread"] = (8,)
@@ -209,106 +210,102 @@ def _few(family: Family, *names: str, **fields) -> Family:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Few choices, users and rounds; the digits, as there is no MNIST."""
+    """Few choices, samples and rounds."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
-    regression = _few(reproduction.REGRESSION, "SNR", "data spread", "prior")
-    images = _few(reproduction.IMAGES, "SNR", "initial scale", "rounds", "control option", draws=2)
+    regression = _few(design.REGRESSION, "SNR", "data spread", "prior")
+    images = _few(design.IMAGES, "SNR", "initial scale", "rounds", "control option", draws=2)
     for family in (regression, images):
-        monkeypatch.setitem(reproduction.FAMILIES, family.name, family)
-    for name, known in figures.EXPERIMENTS.items():
-        if not known.on_images:
+        monkeypatch.setitem(design.FAMILIES, family.name, family)
+    full_size = reproduction.figure_study
 
-            def task(key, users=6 if name == "fig2" else 3):
-                return jo.tasks.synthetic_regression(key, users, 10, 3)
+    def few(family, *arguments, **options):
+        study = full_size(family, *arguments, **options)
+        smaller = {"samples": 20} if options else {"users": 3, "samples": 10, "dim": 3}
+        return study.replace(task=dataclasses.replace(study.task, **smaller))
 
-        else:
-            task = dataclasses.replace(known.task, samples=20)
-        monkeypatch.setitem(figures.EXPERIMENTS, name, dataclasses.replace(known, task=task))
+    monkeypatch.setattr(reproduction, "figure_study", few)
 
 
 @pytest.mark.slow
-def test_the_command(small, tmp_path, capsys):
-    command = ["run", "reproduction", "--trials", "2", "--seed", "3", "--out", str(tmp_path)]
-    assert cli.main([*command, "--resume"]) == 0
-    printed, errors = capsys.readouterr()
-    assert "Traceback" not in errors and "seed 3" in printed and "8×8 digits" in printed
-    assert all(f"fig{n}" in printed for n in range(1, 6)) and "(7d)" in printed
-    assert {f"reproduction.{e}" for e in ("csv", "nc", "png")} < set(os.listdir(tmp_path))
-    data = xarray.load_dataset(tmp_path / "reproduction.nc", engine="h5netcdf")
-    with open(tmp_path / "reproduction.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == (9 + 7) * (3 + 4)
-    _as_kept(data, rows)
-    parts = tmp_path / "reproduction.parts" / "commits"
-    before = {path.name: path.stat().st_mtime_ns for path in parts.iterdir()}
-    (parts / "1.1.json").unlink()  # as of a run that was killed
-    assert cli.main([*command, "--resume"]) == 0
-    after = {path.name: path.stat().st_mtime_ns for path in parts.iterdir()}
-    assert {name for name in after if after[name] != before[name]} == {"1.1.json"}
-    again = xarray.load_dataset(tmp_path / "reproduction.nc", engine="h5netcdf")
-    np.testing.assert_array_equal(again.score, data.score)
+def test_the_report(small, tmp_path):
+    ran = []
+
+    def run(study):
+        ran.append(study.name)
+        return study.run(tmp_path / study.name, resume=True)
+
+    report = reproduction.reproduction(run, trials=2, seed=3, dataset="digits")
+    assert ran == [f"reproduction-fig{n}" for n in range(1, 6)]
+    words = " ".join(report.remarks)
+    assert "seed 3" in report.caption and "8×8 digits" in report.caption
+    assert all(f"fig{n} appears" in words for n in range(1, 6)) and "(7d)" in words
+    assert len(report.table) == 1 + len(PARTS)
+    assert len(report.csv) == (9 + 7) * (3 + 4)
+    _follows_from_scores(report.dataset, report.csv)
+    report.figure().savefig(tmp_path / "reproduction.png")
+    with jo.style.drawn_for("paper"):
+        report.figure().savefig(tmp_path / "paper.png")
+    report.dataset.to_netcdf(tmp_path / "reproduction.nc", engine="h5netcdf")
 
 
-def _as_kept(data, rows):
+def _follows_from_scores(data, rows):
     """Shares and effects in the CSV are those of the scores kept, by way of labels alone."""
-    last = data.score.sel(figure="fig1").isel(evaluation=1)  # [draw, algorithm, setting]
+    last = data.fig1_score.isel(regression_evaluation=1)
     held = {}
     for snr, prior in itertools.product(range(2), ("", ", prior reported", ", prior pooled")):
-        both = slice(2 * snr, 2 * snr + 2)  # data spreads
-        gaps = [last.sel(algorithm=name).isel(setting=both) for name in (f"BAAF{prior}", "COTAF")]
-        held[snr, prior] = (gaps[0] / gaps[1] < 1).values.mean()
+        gaps = [last.sel(fig1_algorithm=name) for name in (f"BAAF{prior}", "COTAF")]
+        held[snr, prior] = (gaps[0] / gaps[1] < 1).isel(regression_SNR=snr).values.mean()
     mean = [
         (2 * held[snr, ""] + held[snr, ", prior reported"] + held[snr, ", prior pooled"]) / 4
         for snr in range(2)
     ]
-    mine = {(r["quantity"], r["choice"], r["level"]): r for r in rows if r["part"] == "1a"}
-    found = float(mine["main effect", "SNR", "per symbol"]["value"])
-    assert found == pytest.approx(mean[1] - mean[0], abs=1e-5)
+    first = rows[(rows.part == "1a") & (rows.quantity == "main effect")]
+    found = {(row.choice, row.level): row.value for row in first.itertuples()}
+    assert found["SNR", "per symbol"] == pytest.approx(mean[1] - mean[0], abs=1e-5)
     prior = np.mean([held[s, ", prior pooled"] - held[s, ""] for s in range(2)])
-    found = float(mine["main effect", "prior", "pooled"]["value"])
-    assert found == pytest.approx(prior, abs=1e-5)
-    # What is free of noise is the same at both SNRs, and no other number is.
-    for figure, name in (("fig1", "SCAFFOLD (noise-free)"), ("fig4", "FedAvg (noise-free)")):
-        free = data.score.sel(figure=figure, algorithm=name).isel(draw=0, evaluation=1)[:4]
-        assert free[0] == free[2] != free[1] == free[3]
-    # What is read at half the rounds is the same run.
+    assert found["prior", "pooled"] == pytest.approx(prior, abs=1e-5)
+    # Noise-free references are the same at both SNRs, and at no other change.
+    free = data.fig1_score.sel(fig1_algorithm="SCAFFOLD (noise-free)")
+    free = free.isel(regression_draw=0, regression_evaluation=1).values  # [SNR, data spread]
+    assert (free[0] == free[1]).all() and free[0, 0] != free[0, 1]
+    free = data.fig4_score.sel(fig4_algorithm="FedAvg (noise-free)")
+    free = free.isel(images_draw=0, images_evaluation=1).values  # [SNR, initial scale]
+    assert (free[0] == free[1]).all() and free[0, 0] != free[0, 1]
+    # Half of the rounds is read from the same run.
     points = data.images_level.to_pandas()
     early = np.flatnonzero((points[["SNR", "initial scale", "rounds"]] == [0, 0, 1]).all(axis=1))
-    lead = data.score.sel(figure="fig4").isel(setting=0, evaluation=0, draw=slice(2))
-    lead = 100 * (lead.sel(algorithm="BAAF") - lead.sel(algorithm="COTAF"))
-    mine = data.images_effect.sel(images_part="6a").isel(images_point=early)
-    np.testing.assert_allclose(mine, np.broadcast_to(lead, mine.shape), rtol=1e-6)
+    at = {"images_SNR": 0, "images_initial scale": 0, "images_evaluation": 0}
+    lead = data.fig4_score.isel(at)
+    lead = 100 * (lead.sel(fig4_algorithm="BAAF") - lead.sel(fig4_algorithm="COTAF"))
+    kept = data.images_effect.sel(images_part="6a").isel(images_point=early)
+    np.testing.assert_allclose(kept, np.broadcast_to(lead, kept.shape), rtol=1e-6)
 
 
 def test_a_draw_is_that_of_the_claims():
-    from jaxota.experiments import claims_runs
-
-    (runs,), _ = claims_runs.runs(claims_runs.chosen("1"))
-    theirs, mine = (
-        runs.study(5),
-        reproduction_runs.study(reproduction.REGRESSION, "fig1", 5, 2, None),
-    )
+    theirs = claims.figures_study("regression", ["fig1"], 5)
+    ours = reproduction.figure_study(design.REGRESSION, "fig1", 5, 2)
     keys = [
         np.asarray([jax.random.key_data(k) for k in study.over.axes[-1].fields["task.key"][:6]])
-        for study in (theirs, mine)
+        for study in (theirs, ours)
     ]
     np.testing.assert_array_equal(*keys)
-    np.testing.assert_array_equal(*(jax.random.key_data(s.key) for s in (theirs, mine)))
+    np.testing.assert_array_equal(*(jax.random.key_data(s.key) for s in (theirs, ours)))
+
+
+def test_images_have_a_quarter_of_the_trials():
+    for trials, expected in ((1, 1), (4, 1), (8, 2)):
+        study = reproduction.figure_study(design.IMAGES, "fig4", 0, trials, dataset="digits")
+        assert study.trials == expected
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--init-scale", "0.1"], "--init-scale is not for reproduction, which sets it"),
-        (["--rounds", "3"], "--rounds is not for reproduction, which sets it"),
-        (["--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
+        ({"init_scale": 0.1}, "init_scale is not an option of reproduction"),
+        ({"rounds": 3}, "rounds is not an option of reproduction"),
+        ({"trials": 0, "dataset": "digits"}, "trials must be a whole number ≥ 1, got 0"),
     ],
 )
-def test_bad_words_are_one_line(options, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "reproduction", *options]) == 2
-    printed, errors = capsys.readouterr()
-    assert printed == "" and words in errors and errors.count("\n") == 1
+def test_bad_options_are_refused(options, words):
+    with pytest.raises(jo.InputError, match=words):
+        reproduction.reproduction(**options)

@@ -1,4 +1,4 @@
-"""What a store promises, in one process: damage, leftovers, more of it, and whose it is."""
+"""A store in one process: damage, leftovers, growth, and stores of other studies."""
 
 import dataclasses
 import inspect
@@ -21,6 +21,7 @@ from small_study import small
 import jaxota as jo
 from jaxota._core import batching as _chunks
 from jaxota.cli import main as cli
+from jaxota.study import compile as compile_
 from jaxota.study import store as stores
 from jaxota.study.describe import describe, difference
 from jaxota.study.executor import StudyJob
@@ -59,9 +60,9 @@ def computed(monkeypatch):
     """The labels of the chunks that were computed."""
     labels, compute = [], StudyJob.compute
 
-    def noted(job, number, *rest):
-        labels.append(job.space.label(number))
-        return compute(job, number, *rest)
+    def noted(job, layout, number, *rest):
+        labels.append(layout.label(number))
+        return compute(job, layout, number, *rest)
 
     monkeypatch.setattr(StudyJob, "compute", noted)
     return labels
@@ -76,7 +77,7 @@ def listing(folder):
     }
 
 
-def test_a_store_holds_what_memory_does(out, whole):
+def test_a_store_holds_the_same_bits_as_memory(out, whole):
     data = jo.open(out)
     assert_same_bits(data, whole)
     assert data.attrs["chunks"] == data.attrs["chunks_done"] == CHUNKS
@@ -104,7 +105,7 @@ def empty(out):
 
 
 @pytest.mark.parametrize("damage", [flip, remove, truncate, empty])
-def test_damage_is_named_and_mended(out, whole, computed, capsys, damage):
+def test_a_damaged_chunk_is_named_and_computed_again(out, whole, computed, capsys, damage):
     damage(out)
     with pytest.raises(jo.InputError, match=r"out: chunk 1\.0 is damaged: --resume computes it"):
         jo.open(out)
@@ -115,7 +116,7 @@ def test_damage_is_named_and_mended(out, whole, computed, capsys, damage):
     assert_same_bits(jo.open(out), whole)
 
 
-def test_what_a_kill_leaves_is_cleared(out, whole, computed):
+def test_leftovers_of_a_kill_are_removed(out, whole, computed):
     leftovers = [
         out / "data.zarr" / "gap" / "c" / "0" / "1" / "0" / "0.6f1f.partial",
         out / "data.zarr" / "gap" / "zarr.6f1f.partial",
@@ -134,7 +135,7 @@ def test_what_a_kill_leaves_is_cleared(out, whole, computed):
     assert {k: v for k, (_, v) in before.items()} == {k: v for k, (_, v) in after.items()}
 
 
-def test_a_folder_that_was_left_before_the_study_was_written_is_made_anew(out, whole):
+def test_a_folder_killed_before_study_json_is_made_anew(out, whole):
     (out / "study.json").unlink()
     with pytest.raises(jo.InputError, match=r"holds no store"):
         jo.open(out)
@@ -146,7 +147,7 @@ def test_a_folder_that_was_left_before_the_study_was_written_is_made_anew(out, w
     assert_same_bits(STUDY.run(out, resume=True), whole)
 
 
-def test_what_is_not_there_yet_is_nan(tmp_path, whole):
+def test_missing_chunks_are_nan(tmp_path, whole):
     """Chunks of another shard, and one whose files are there, but not its record."""
     out = tmp_path / "out"
     STUDY.run(out, shard=(0, 2))
@@ -195,14 +196,20 @@ def test_nothing_is_unpickled(out, whole, tmp_path, how):
             assert not re.search("import (cloud)?pickle|allow_pickle=True", source.read_text())
 
 
-def test_a_finished_store_is_left_as_it_is(out, whole, computed):
+def test_stored_calibrations_are_not_measured_again(out, whole, monkeypatch):
+    (out / "commits" / "1.2.json").unlink()
+    monkeypatch.setattr(compile_, "calibrate", lambda *_: pytest.fail("it was measured again"))
+    assert_same_bits(STUDY.run(out, resume=True), whole)
+
+
+def test_resuming_a_finished_store_changes_nothing(out, whole, computed):
     before = listing(out)
     assert_same_bits(STUDY.run(out, resume=True), whole)
     assert listing(out) == before and not computed
 
 
 @pytest.mark.parametrize("keep", ["trials", "mean"])
-def test_of_more_trials_and_settings_what_is_missing_is_computed(tmp_path, computed, keep):
+def test_more_trials_and_settings_compute_only_what_is_missing(tmp_path, computed, keep):
     """To the bit, as the chunks are cut as they were."""
     out, study = tmp_path / "out", STUDY.replace(keep=keep)
     study.run(out)
@@ -224,7 +231,7 @@ def test_of_more_trials_and_settings_what_is_missing_is_computed(tmp_path, compu
     assert not computed
 
 
-def test_of_larger_models_all_is_checked(tmp_path, computed):
+def test_all_files_of_larger_models_are_checked(tmp_path, computed):
     """A model's chunk is more than one file where a new setting has more parameters."""
     out = tmp_path / "out"
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=15, dim=3)
@@ -285,7 +292,7 @@ def within(name):
     return name in {"a", "b", "c", "d"}
 
 
-def test_code_is_told_alike_in_every_process():
+def test_code_is_described_alike_in_every_process():
     words = f"""
 import json, jax, jax.numpy as jnp
 from jaxota.study.describe import describe
@@ -305,7 +312,7 @@ print(json.dumps(describe([jax.jit(within), jnp.tanh])))
     assert len(told) == 1
 
 
-def test_a_part_whose_code_was_changed_is_another():
+def test_changed_code_of_a_part_changes_its_description():
     def made(method):
         return dataclasses.make_dataclass("Mine", [("width", int, 3)], namespace={"go": method})()
 
@@ -331,7 +338,7 @@ def test_the_store_of_another_study_is_refused_and_left_alone(own, computed, cha
     assert listing(own) == before and not computed
 
 
-def test_a_part_of_the_same_name_is_another(tmp_path):
+def test_another_part_of_the_same_label_is_refused(tmp_path):
     out, study = tmp_path / "out", OWN.replace(trials=1)
     weak, strong = (study.replace(over=jo.grid(fading={"mine": jo.rician(k)})) for k in (1.0, 9.0))
     weak.run(out)
@@ -349,7 +356,7 @@ def test_the_store_of_another_version_is_refused(own, monkeypatch):
     assert listing(own) == before
 
 
-def test_folders_that_are_no_place_for_a_store_are_left_alone(own, tmp_path, computed):
+def test_folders_with_other_content_are_left_alone(own, tmp_path, computed):
     before = listing(own)
     with pytest.raises(jo.InputError, match=r"holds a store already: go on with it by --resume"):
         OWN.run(own)
@@ -368,9 +375,7 @@ def killed(*_):
     raise KeyboardInterrupt
 
 
-def test_a_store_that_was_growing_when_it_was_killed_can_be_read_and_goes_on(
-    out, whole, monkeypatch
-):
+def test_a_store_killed_while_growing_can_be_read_and_resumed(out, whole, monkeypatch):
     larger = STUDY.replace(trials=10, over=jo.grid(snr_db=[0.0, 10.0, 5.0]))
     with monkeypatch.context() as patch:
         patch.setattr(stores, "_write_json", killed)
@@ -381,7 +386,7 @@ def test_a_store_that_was_growing_when_it_was_killed_can_be_read_and_goes_on(
     assert_same_bits(larger.run(out, resume=True), larger.run())
 
 
-def test_a_study_that_is_damaged_is_told(out):
+def test_a_damaged_study_json_is_one_line(out):
     told = json.loads((out / "study.json").read_text())
     told["description"]["rounds"] = 5
     (out / "study.json").write_text(json.dumps(told))
@@ -392,12 +397,11 @@ def test_a_study_that_is_damaged_is_told(out):
         STUDY.run(out, resume=True)
 
 
-def test_of_two_that_write_a_chunk_the_first_one_counts(out, whole):
+def test_a_chunk_written_twice_keeps_the_first(out, whole):
     """The second may be of fewer devices, whose last places differ."""
-    store = Store.opened(out)
-    arrays = {
-        name: np.zeros_like(v) for name, v in store.space.empty(store.space.region(0)).items()
-    }
+    store = Store.open(out)
+    empty = store.layout.empty(store.layout.region(0))
+    arrays = {name: np.zeros_like(v) for name, v in empty.items()}
     before = listing(out)
     store.write(0, arrays)
     assert listing(out) == before

@@ -102,7 +102,7 @@ def test_an_unfinished_sweep_says_so(tmp_path):
 
 def test_nothing_done_yet_can_be_shown(tmp_path):
     job = StudyJob(STUDY.replace(keep="mean"))
-    driver.sink(job, tmp_path / "none")
+    driver.open_sink(job, tmp_path / "none")
     sweep = report.of_store(tmp_path / "none", None)
     assert "0 of 2 chunks so far" in sweep.caption and sweep.table[1][3] == "not there yet"
     report.write(sweep, tmp_path / "none", data=("csv",))
@@ -261,7 +261,7 @@ def test_limits(tmp_path):
     words = commands.size(job)
     told = "2 snr_db × 2 steps = 4 settings", "5 trials", "2 algorithms = 40 curves of 4 rounds"
     assert all(part in words for part in (*told, "2 programs", "keep trials"))
-    assert job.bytes == StudyJob(STUDY).space.bytes
+    assert job.bytes == StudyJob(STUDY).layout().bytes
     commands.refuse_too_much(job, 10**9, 2, tmp_path)
     for limits, told in (
         ((10**9, 1), "more than --max-programs 1"),

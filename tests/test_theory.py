@@ -1,6 +1,9 @@
 """The theorems against a NumPy twin of their statements, their scaling, and the simulator."""
 
 import dataclasses
+import importlib
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +18,14 @@ from jaxota import theory
 from jaxota._core import arguments as _arguments
 from jaxota._core.part import part
 from jaxota._core.state import Moments
-from jaxota.experiments.bounds import CASES
 from jaxota.stages.channel import Block, superpose
 from jaxota.stages.fading import ideal_link
 from jaxota.theory.measuring import _line, _visit
 from jaxota.theory.noise import largest
 from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
+CASES = importlib.import_module("bounds").CASES
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
 COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}
 FIELDS = [f.name for f in dataclasses.fields(theory.Constants) if f.default is not None]

@@ -13,7 +13,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.cli import commands as cli
+from jaxota.cli import main as cli
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "wise"
 FILES = sorted(FOLDER.glob("*.py"))

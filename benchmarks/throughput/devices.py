@@ -52,7 +52,7 @@ def _figure():
         job = StudyJob(study)
         job._programs._compiled |= jobs[0]._programs._compiled
         jobs[0] = job
-        return job.compute(0, lambda *_: None)
+        return job.compute(job.layout(), 0)
 
     return run
 

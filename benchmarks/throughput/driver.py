@@ -39,7 +39,7 @@ def main(trials: int) -> None:
 
     def driven(keep: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            into = driver.sink(jobs[keep], Path(folder) / "store")
+            into = driver.open_sink(jobs[keep], Path(folder) / "store")
             driver.drive(jobs[keep], into)
             assert not into.missing()
 
@@ -47,7 +47,7 @@ def main(trials: int) -> None:
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     jo.simulate(key, algorithm, channel, task, rounds, size, plan=plan)
     for job in jobs.values():
-        job.compute(0, lambda *_: None)
+        job.compute(job.layout(), 0)
     for _ in range(TURNS):
         for kind, run in kinds.items():
             start = time.perf_counter()

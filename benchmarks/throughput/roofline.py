@@ -17,7 +17,7 @@ import numpy as np
 import jaxota as jo
 from jaxota import rounds
 from jaxota.algorithms import Algorithm
-from jaxota.stages.local import Work
+from jaxota.stages.local import LocalUpdate
 from jaxota.tasks.problem import layout_of
 
 # Peak operations per second in float32 and bytes per second, from the makers' data sheets. A TPU
@@ -85,7 +85,7 @@ def round_without_steps(kind):
         reach = jnp.float32(0.1)
 
         def __call__(self, k_batch, k_control, problem, state):
-            return Work(self.updates)
+            return LocalUpdate(self.updates)
 
         def remember(self, before, after, heard):
             return ()

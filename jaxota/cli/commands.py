@@ -78,8 +78,9 @@ def sweep_(arguments: argparse.Namespace) -> int:
     with _working(study.name, out, out) as tell, run.cluster(arguments.scheduler) as executor:
         command = run.command_line(arguments)
         runner = run.Runner(out, tell, command, shard=shard, executor=executor)
-        sink = runner.drive(study, job, out, arguments.resume or shard[1] > 1)
-    done, chunks = job.space.count - len(sink.missing()), job.space.count
+        sink = runner.drive(job, out, arguments.resume or shard[1] > 1)
+    chunks = sink.layout.count
+    done = chunks - len(sink.missing())
     print(f"{study.name}: {done} of {chunks} chunks are in {out}", end="")
     if runner.before:
         print(f", {runner.before} of them from before", end="")
@@ -109,7 +110,7 @@ def size(job: Any) -> str:
 def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
     """InputError where a sweep is larger than the user, or the disk, has room for."""
     from jaxota._core.batching import format_bytes
-    from jaxota.study.executor import refuse_full
+    from jaxota.study.executor import check_disk
 
     if job.settings.programs > programs:
         raise InputError(f"{size(job)}: more than --max-programs {programs}")
@@ -117,7 +118,7 @@ def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
         raise InputError(
             f"{size(job)}: more than --max-bytes {format_bytes(limit)}; --keep mean needs less"
         )
-    refuse_full(job, out)
+    check_disk(job, out)
 
 
 def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
@@ -131,16 +132,18 @@ def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
         return time.perf_counter() - begun
 
     tell("compiling")
-    compiling = timed(lambda: job.space.count) * job.settings.programs
-    chunks = job.space.count
+    begun = time.perf_counter()
+    layout = job.layout()
+    compiling = (time.perf_counter() - begun) * job.settings.programs
+    chunks = layout.count
     tell("measuring one chunk")
-    first, again = (timed(lambda: job.compute(0, lambda *_: None)) for _ in range(2))
+    first, again = (timed(lambda: job.compute(layout, 0)) for _ in range(2))
     calibrating = max(0.0, first - again) * job.calibrations
-    running = again * job.steps / job.steps_of(0)
+    running = again * job.steps / job.steps_of(layout, 0)
     return [
         f"{job.name}: {size(job)}",
         f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
-        f"{format_bytes(job.bytes / chunks)} each",
+        f"{format_bytes(layout.bytes / chunks)} each",
         f"about {in_time(compiling + calibrating + running)} on this machine: "
         f"{in_time(compiling)} compiling, {in_time(calibrating)} for "
         f"{counted(job.calibrations, 'calibration')}, {in_time(running)} running "

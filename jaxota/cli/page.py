@@ -33,8 +33,8 @@ LABELS = {
     "snr_db": "SNR (dB)",
 }
 # Attributes of a dataset that its table of settings does not repeat.
-_HIDDEN = ("title", "description", "experiment", "study", "scores", "axes", "order")
-_HIDDEN += ("chunks", "chunks_done", *report.WORDS, *report.VERSIONS)
+_HIDDEN = {"title", "description", "experiment", "study", "scores", "axes", "order", "chunks"}
+_HIDDEN |= {"chunks_done", *report.WORDS, *report.VERSIONS}
 _NUMBERS = ("mean", "ci_low", "ci_high")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
@@ -148,7 +148,7 @@ def _read_rows(path: Path) -> pandas.DataFrame:
 
 def _of_store(folder: Path) -> Section:
     found = report.of_store(folder, None)
-    command, description = Store.opened(folder).told["spec"], found.dataset.attrs["description"]
+    command, description = Store.open(folder).metadata["spec"], found.dataset.attrs["description"]
     drawn = curves(found.csv, found.dataset.attrs["metric"])
     lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
     settings = json.loads(description)

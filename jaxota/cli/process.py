@@ -180,7 +180,8 @@ def replacing_damaged_programs() -> Iterator[None]:
             elif fault[1] == "reading":
                 import jax
 
-                for entry in Path(jax.config.jax_compilation_cache_dir).glob(f"{fault[2]}-*-cache"):
+                place = Path(jax.config.values["jax_compilation_cache_dir"])
+                for entry in place.glob(f"{fault[2]}-*-cache"):
                     entry.unlink(missing_ok=True)
 
         warnings.showwarning = show

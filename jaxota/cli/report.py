@@ -43,10 +43,10 @@ def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    store = Store.opened(folder)
-    if "scores" not in store.told["attributes"]:
+    store = Store.open(folder)
+    if "scores" not in store.metadata["attributes"]:
         raise InputError(
-            f"{folder} holds parts of `jaxota run {store.told['name']}`: "
+            f"{folder} holds parts of `jaxota run {store.metadata['name']}`: "
             "--resume finishes it and shows them"
         )
     return study_report(store.dataset(), metric, sweep=True)
@@ -71,6 +71,7 @@ def write(
         seed: the seed of data and trials, likewise.
     """
     # Whatever can fail is made before any file is opened.
+    makers: dict[str, Callable[[Report], Callable[[Path], Any]]]
     makers = {"csv": _csv, "md": _markdown, "nc": functools.partial(_netcdf, command, seed)}
     savers = [*_drawn(report, drawn), *(makers[ending](report) for ending in data)]
     places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
@@ -97,7 +98,8 @@ def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
 
 
 def _csv(report: Report) -> Callable[[Path], Any]:
-    options = {"float_format": "%.9g", "na_rep": "nan", "lineterminator": "\r\n"}
+    number = None if report.digits is None else f"%.{report.digits}g"
+    options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
     return functools.partial(report.csv.to_csv, index=False, encoding="utf-8", **options)
 
 

@@ -248,24 +248,23 @@ class Runner:
         process.kept = functools.partial(interrupted, self.out, store)
         self.progress("reading the data")
         job = StudyJob(study, self.memory)
-        sink = self.drive(study, job, store, resume=store is not None)
+        sink = self.drive(job, store, resume=store is not None)
         self.uncalibrated |= job.uncalibrated
         if sink.missing():
             raise Incomplete(resumable(store))
         return sink.dataset()
 
-    def drive(self, study: Study, job: Any, store: Path | None, resume: bool) -> Any:
+    def drive(self, job: Any, store: Path | None, resume: bool) -> Any:
         """Compute the missing chunks of a study's job; returns what keeps them."""
         from jaxota.study import executor
 
         self.progress("compiling")
         begun = time.perf_counter()
-        sink = executor.sink(job, store, resume, self.command)
+        sink = executor.open_sink(job, store, resume, self.command)
         ready = time.perf_counter()
-        self.before = job.space.count - len(sink.missing())
-        work = executor.work(study, store) if self.executor and store else None
-        options = {"shard": self.shard, "executor": self.executor, "work": work}
-        executor.drive(job, sink, **options, report=self.progress)
+        self.before = sink.layout.count - len(sink.missing())
+        options = {"shard": self.shard, "executor": self.executor, "report": self.progress}
+        executor.drive(job, sink, **options)
         self.compiling += ready - begun
         self.running += time.perf_counter() - ready
         return sink

@@ -1,33 +1,41 @@
-"""The two programs of a study, for each structure: a calibration, and a block of settings × trials.
+"""A study's compiled programs, and the calibrations measured with them.
 
-Compiled when they are first needed, and asked for the memory they take before they run.
+Each structure has two programs: a calibration, and a block of settings × trials. They are compiled
+when they are first needed, and say how much memory they take before they run.
 """
 
+import dataclasses
 import functools
 import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core import inputs
+from jaxota._core import files, inputs
 from jaxota._core.arguments import Options
 from jaxota._core.batching import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, spread
 from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
+from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.simulation import run_all
 from jaxota.study.describe import describe, fingerprint
 from jaxota.study.resolve import Group
 
 Plans = tuple[Plan, ...]  # one for each rule of a group
+
+# XLA compiles a program on one core, mostly: several programs compile side by side.
+_COMPILERS = ThreadPoolExecutor(4)
+waiting = threading.Event()  # set once Python waits for XLA: a good time to import other things
 
 
 @functools.partial(compiled, static=("options", "structure", "axes"))
@@ -39,14 +47,14 @@ def _block(
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> tuple[History, ...]:
-    """Every algorithm in a block of settings × trials; [trial, …] where no leaf is swept."""
+    """Run every algorithm in a block of settings × trials; [trial, …] where no leaf is swept."""
 
-    def mine(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
+    def run(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
         parts, plans = jax.tree.unflatten(structure, rest)
         return run_all(options, key, trials, **parts, plans=plans, initial=None)
 
-    return on_devices(mine, options.over, [key, *values], (None, *axes), trials)
+    return on_devices(run, options.over, [key, *values], (None, *axes), trials)
 
 
 @functools.partial(compiled, static=("options", "structure", "rules"))
@@ -58,28 +66,32 @@ def _calibration(
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> Any:
-    """The moments of some calibration runs of each rule."""
+    """Return the moments of some calibration runs of each rule."""
 
     def moments(values: list[Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
         parts = jax.tree.unflatten(structure, values)
-        own = [parts["algorithms"][rules.index(rule)] for rule in range(1 + max(rules))]
-        run = key, trials
-        return tuple(observe(options, *run, a, parts["task"], initial=None) for a in own)
+        return tuple(
+            observe(options, key, trials, algorithm, parts["task"], initial=None)
+            for algorithm in _of_rules(rules, parts["algorithms"])
+        )
 
     return everywhere(moments, options.over)(values, key, trials)
 
 
 @jax.jit
-def pooled(moments: Any) -> Plans:
-    """The plan of each rule."""
+def _pooled(moments: Any) -> Plans:
+    """Return the plan of each rule."""
     return tuple(pool(*each) for each in moments)
 
 
-# XLA compiles a program on one core, mostly: several programs compile side by side.
-_COMPILERS = ThreadPoolExecutor(4)
+def _of_rules(rules: tuple[int, ...], algorithms: Any) -> list[Any]:
+    """Return the first algorithm of each rule."""
+    return [algorithms[rules.index(rule)] for rule in range(1 + max(rules))]
 
 
-waiting = threading.Event()  # for XLA, from now on: Python has time for other things
+def _by_algorithm(group: Group, plans: Any) -> tuple[Any, ...]:
+    """Return each algorithm's plan, or None where it needs none."""
+    return tuple(plans[rule] if rule >= 0 else None for rule in group.rules)
 
 
 class Program:
@@ -90,57 +102,54 @@ class Program:
         self._compiling = _COMPILERS.submit(lowered.compile)
 
     def __call__(self, *arguments: Any) -> Any:
+        """Run the program, when it is ready."""
         return self._compiling.result()(*arguments)
 
     @property
     def memory(self) -> int:
-        """The bytes that it takes at most: of one device, or on CPU of all of them."""
+        """The bytes that it takes at most: on one device, or on CPU on all of them."""
         waiting.set()
-        told = self._compiling.result().memory_analysis()
-        taken = told.temp_size_in_bytes + told.argument_size_in_bytes + told.output_size_in_bytes
-        return taken * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+        memory = self._compiling.result().memory_analysis()
+        total = (
+            memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+        )
+        return total * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
 
 
 class Programs:
-    """What a study has compiled so far."""
+    """All programs that a study has compiled so far."""
 
     def __init__(self, key: PRNGKeyArray) -> None:
         self.key = key
         self._compiled: dict[Any, Program] = {}
 
     def block(self, group: Group, settings: int, trials: int) -> Program:
-        """The program for a block of so many settings × trials."""
-        options = _sized(group, settings, trials)
-        values = group.rows(np.zeros(settings, int))
+        """Return the program for a block of so many settings × trials."""
+        plans: Any = (None,) * len(group.rules)
+        if max(group.rules) >= 0:
+            program, _ = self.calibration(group)
+            plans = _by_algorithm(group, jax.eval_shape(_pooled, program.out_info))
         swept = 0 in group.axes
-        plans, axis = self._plan_shapes(group), 0 if swept else None
-        if swept:
-            add = functools.partial(_with_rows, settings)
-            plans = jax.tree.map(add, plans)
+        if swept:  # each setting has a plan of its own
+            plans = jax.tree.map(
+                lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
+            )
         leaves, structure = jax.tree.flatten((group.parts, plans))
-        axes = (*group.axes, *[axis] * (len(leaves) - len(group.values)))
-        values = [*values, *leaves[len(group.values) :]]
-        return self._compile(_block, (options, structure, axes), values, trials)
+        of_plans = leaves[len(group.values) :]
+        axes = (*group.axes, *[0 if swept else None] * len(of_plans))
+        values = [*group.rows(np.zeros(settings, int)), *of_plans]
+        static = _with_size(group, settings, trials), structure, axes
+        return self._compile(_block, static, values, trials)
 
     def calibration(self, group: Group) -> tuple[Program, int]:
-        """The program for some of the runs of one setting's calibration, and how many these are."""
-        parts, total = group.parts, group.options.calibration_trials
-        algorithms = [parts["algorithms"][group.rules.index(r)] for r in range(_rules(group))]
-        work = parts["task"], 1, group.options.rounds, total
-        size = trials_between_reports(algorithms, *work)
-        structure = group.structure
-        values = [
-            v[0] if axis == 0 else v for v, axis in zip(group.values, group.axes, strict=True)
-        ]
-        options = _sized(group, 1, size)
-        return self._compile(_calibration, (options, structure, group.rules), values, size), size
-
-    def _plan_shapes(self, group: Group) -> tuple[Any, ...]:
-        """Of each algorithm the shapes of its plan, `None` if it needs none."""
-        if max(group.rules) < 0:
-            return (None,) * len(group.rules)
-        program, _ = self.calibration(group)
-        return by_algorithm(group, jax.eval_shape(pooled, program.out_info))
+        """Return the program for some runs of a setting's calibration, and how many these are."""
+        parts, options = group.parts, group.options
+        algorithms = _of_rules(group.rules, parts["algorithms"])
+        runs = trials_between_reports(
+            algorithms, parts["task"], 1, options.rounds, options.calibration_trials
+        )
+        static = _with_size(group, 1, runs), group.structure, group.rules
+        return self._compile(_calibration, static, group.rows(0), runs), runs
 
     def _compile(
         self, function: Any, static: tuple[Any, ...], values: list[Any], size: int
@@ -148,115 +157,83 @@ class Programs:
         shapes = tuple((jnp.shape(v), v.dtype) for v in values)
         name = function, static, shapes, size
         if name not in self._compiled:
-            numbers = jax.ShapeDtypeStruct((size,), "int32")
-            self._compiled[name] = Program(function.lower(*static, values, self.key, numbers))
+            trials = jax.ShapeDtypeStruct((size,), "int32")
+            self._compiled[name] = Program(function.lower(*static, values, self.key, trials))
         return self._compiled[name]
 
 
-def by_algorithm(group: Group, plans: Any) -> tuple[Any, ...]:
-    """Each algorithm's plan, that of its rule; `None` where it needs none."""
-    return tuple(plans[rule] if rule >= 0 else None for rule in group.rules)
-
-
-def _rules(group: Group) -> int:
-    return 1 + max(group.rules)
-
-
-def _sized(group: Group, settings: int, trials: int) -> Options:
+def _with_size(group: Group, settings: int, trials: int) -> Options:
+    """Return the group's options with the devices and the batch size for so many runs."""
     over = spread(trials, settings if 0 in group.axes else 1)
     copies = math.ceil(settings / over.settings) * over.devices
-    work = group.parts["algorithms"], group.parts["task"], copies, group.options.rounds
-    chunk = trials_at_once(*work)
+    parts = group.parts
+    chunk = trials_at_once(parts["algorithms"], parts["task"], copies, group.options.rounds)
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
-def _with_rows(settings: int, shape: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((settings, *shape.shape), shape.dtype)
-
-
 def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., None]) -> Plans:
-    """The plans of one setting of a group, one for each rule."""
+    """Measure the plans of one setting of a group, one for each rule."""
     program, size = programs.calibration(group)
-    total = group.options.calibration_trials
-    values = [v[row] if axis == 0 else v for v, axis in zip(group.values, group.axes, strict=True)]
-    done = []
+    total, values = group.options.calibration_trials, group.rows(row)
+    moments = []
     for first in range(0, total, size):
         report("calibrating", first, total)
-        numbers = jnp.arange(first, first + size, dtype="int32")
-        done.append(jax.device_get(program(values, programs.key, numbers)))
-    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *done)
-    return jax.device_get(pooled(joined))
+        trials = jnp.arange(first, first + size, dtype="int32")
+        moments.append(jax.device_get(program(values, programs.key, trials)))
+    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
+    return jax.device_get(_pooled(joined))
 
 
 def simulate(
-    programs: Programs,
-    group: Group,
-    rows: np.ndarray,
-    trials: np.ndarray,
-    plans: list[Plans],
+    programs: Programs, group: Group, rows: np.ndarray, trials: np.ndarray, plans: list[Plans]
 ) -> tuple[History, ...]:
-    """Every algorithm in the settings `rows` × `trials`, on the host: [setting, trial, …]."""
+    """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …], on the host."""
     program = programs.block(group, len(rows), len(trials))
-    each = [by_algorithm(group, plan) for plan in plans]
     swept = 0 in group.axes
-    stacked = jax.tree.map(lambda *x: np.stack(x) if swept else x[0], *each)
+    stacked = jax.tree.map(
+        lambda *x: np.stack(x) if swept else x[0], *(_by_algorithm(group, plan) for plan in plans)
+    )
     values = [*group.rows(rows), *jax.tree.leaves(stacked)]
-    found = program(values, programs.key, jnp.asarray(trials, "int32"))
-    found = jax.device_get(jax.block_until_ready(found))
-    return found if swept else jax.tree.map(lambda x: x[None], found)
-
-
-def diverged(plans: Plans) -> list[bool]:
-    """Of each rule whether its calibration left the finite numbers."""
-    return [
-        not all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) if plan is not None else False
-        for plan in plans
-    ]
-
-
-class Keeper(Protocol):
-    """What remembers plans beyond a process, by their names."""
-
-    def load(self, name: str) -> Plans | None:
-        """Those of a name, if they are there."""
-
-    def save(self, name: str, plans: Plans) -> Plans:
-        """Keep them; returns those that are kept, should another process have been faster."""
+    histories = program(values, programs.key, jnp.asarray(trials, "int32"))
+    histories = jax.device_get(jax.block_until_ready(histories))
+    return histories if swept else jax.tree.map(lambda x: x[None], histories)
 
 
 class Calibrations:
-    """The plans of a study's settings."""
+    """The plans of a study's settings, each measured once for all settings that share it."""
 
-    def __init__(self, compiled: Programs) -> None:
-        self._programs = compiled
-        self._known: dict[str, Plans] = {}
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._plans: dict[str, Plans] = {}
         self._signatures: dict[int, tuple[str, list[Any]]] = {}
-        self.adrift: set[int] = set()  # numbers of the algorithms of which one diverged
+        self.diverged: set[int] = set()  # numbers of the algorithms with a plan that is not finite
 
     def plans(
-        self, group: Group, row: int, report: Callable[..., None], keeper: Keeper | None
+        self, group: Group, row: int, report: Callable[..., None], stored: "StoredPlans | None"
     ) -> Plans:
-        """The plans of a setting, one for each rule of its group."""
+        """Return the plans of a setting, one for each rule: known, stored, or measured now."""
         if max(group.rules) < 0:
             return ()
         name = self._name(group, row)
-        if name not in self._known:
-            found = keeper.load(name) if keeper else None
-            if found is None:
-                found = calibrate(self._programs, group, row, report)
-                found = keeper.save(name, found) if keeper else found
-            self._known[name] = found
-            bad = diverged(found)
-            self.adrift |= {n for n, rule in enumerate(group.rules) if rule >= 0 and bad[rule]}
-        return self._known[name]
+        if name not in self._plans:
+            plans = stored.load(name) if stored else None
+            if plans is None:
+                plans = calibrate(self._programs, group, row, report)
+                plans = stored.save(name, plans) if stored else plans
+            self._plans[name] = plans
+            finite = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
+            self.diverged |= {
+                number for number, rule in enumerate(group.rules) if rule >= 0 and not finite[rule]
+            }
+        return self._plans[name]
 
     def count(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
-        """How many different calibrations these settings need."""
-        needing = [group for group in groups if max(group.rules) >= 0]
-        return len({self._name(group, row) for group in needing for row in rows})
+        """Return the number of different calibrations that these settings need."""
+        calibrated = [group for group in groups if max(group.rules) >= 0]
+        return len({self._name(group, row) for group in calibrated for row in rows})
 
     def _name(self, group: Group, row: int) -> str:
-        """What a setting's calibration is known by: all that it depends on, which is no channel."""
+        """Return a digest of all that a calibration depends on, which the channel is not."""
         if id(group) not in self._signatures:
             self._signatures[id(group)] = _signature(group, self._programs.key)
         common, swept = self._signatures[id(group)]
@@ -267,25 +244,67 @@ class Calibrations:
 
 
 def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
-    """What all settings of a group share, and the values that each has its own of."""
-    parts = group.parts
-    needing = [
-        noise_free(parts["algorithms"][group.rules.index(rule)])
-        for rule in range(1 + max(group.rules))
-    ]
-    own, swept = [], []
-    for name, part in (*(("algorithm", a) for a in needing), ("task", parts["task"])):
+    """Return a fingerprint of what a group's settings share, and arrays of what they do not."""
+    parts, options = group.parts, group.options
+    calibrated = [noise_free(a) for a in _of_rules(group.rules, parts["algorithms"])]
+    common, swept = [], []
+    for name, part in (*(("algorithm", a) for a in calibrated), ("task", parts["task"])):
         leaves, structure = jax.tree.flatten(part)
         extra = inputs.extra_axes(part, name).values()
-        swept += [_plain(v) for v, more in zip(leaves, extra, strict=True) if more]
-        fixed = [0 if more else v for v, more in zip(leaves, extra, strict=True)]
-        own.append(describe(jax.tree.unflatten(structure, fixed)))
-    options = group.options
-    return fingerprint([own, describe(key), options.rounds, options.calibration_trials]), swept
+        swept += [_as_numpy(v) for v, axes in zip(leaves, extra, strict=True) if axes]
+        fixed = [0 if axes else v for v, axes in zip(leaves, extra, strict=True)]
+        common.append(describe(jax.tree.unflatten(structure, fixed)))
+    return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept
 
 
-def _plain(values: Any) -> np.ndarray:
-    """Numbers, of random keys, too."""
-    if jax.numpy.issubdtype(values.dtype, jax.dtypes.prng_key):
+def _as_numpy(values: Any) -> np.ndarray:
+    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
         values = jax.random.key_data(values)
     return np.asarray(values)
+
+
+class StoredPlans:
+    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, name: str) -> Plans | None:
+        """Return the stored plans of this name, or None."""
+        try:
+            with np.load(self._path(name), allow_pickle=False) as stored:
+                fields = dict(stored)
+        except Exception:  # not there, or damaged in any of the ways that a file can be
+            return None
+        count = 1 + max(int(key.split(".")[0]) for key in fields)
+        return tuple(
+            Plan(**{k.split(".")[1]: v for k, v in fields.items() if k.startswith(f"{n}.")})
+            for n in range(count)
+        )
+
+    def save(self, name: str, plans: Plans) -> Plans:
+        """Store plans; return the stored ones, as another process may have been faster."""
+        import filelock  # slow to import
+
+        fields = {
+            f"{n}.{field.name}": getattr(plan, field.name)
+            for n, plan in enumerate(plans)
+            for field in dataclasses.fields(Plan)
+            if getattr(plan, field.name) is not None
+        }
+        try:
+            with filelock.FileLock(self.folder.parent / ".lock"):
+                stored = self.load(name)
+                if stored is None:
+                    self.folder.mkdir(exist_ok=True)
+                    with files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
+                        np.savez(file, **fields)
+        except OSError as error:
+            raise InputError(
+                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
+                "finished chunks are kept: make room, and go on with --resume"
+            ) from None
+        return stored or plans
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"

@@ -1,101 +1,120 @@
-"""A labelled space of results, cut into blocks: what a job fills, chunk by chunk."""
+"""The labelled arrays that hold a study's results, and how they are cut into chunks."""
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxota._core import batching
-from jaxota._core import batching as _chunks
 from jaxota._core.batching import format_bytes
 from jaxota.errors import InputError
-from jaxota.study.compile import Programs
+from jaxota.history import DIMENSIONS
 from jaxota.study.resolve import Group, Settings
+
+# Results whose mean over trials nobody reads: models, and every user's power.
+NOT_AVERAGED = ("model", "average", "user_power", "user_control_power")
 
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """One result: its dimensions, and what its numbers are."""
+    """Dimensions and type of one result."""
 
     dims: tuple[str, ...]
     dtype: str = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
-class Space:
-    """What a job fills.
+class Layout:
+    """Shapes, labels and chunks of all results.
 
     Attributes:
-        sizes: of each dimension.
-        blocks: of the dimensions that are cut, in this order, the size of a block.
-        variables: results by their names; each has all dimensions that are cut.
-        coords: by name, dimension and labels.
-        behind: of a dimension of blocks what these are blocks of: how many in all, how many in
-            each.
+        sizes: the size of each dimension.
+        blocks: the size of a block along each dimension that is cut, in the order of numbering.
+        variables: the results by name; each has all dimensions that are cut.
+        coords: the dimension and the labels of each coordinate.
+        trial_blocks: where a dimension "block" stands for the trials: how many trials there are,
+            and how many are in a block.
     """
 
     sizes: dict[str, int]
     blocks: dict[str, int]
     variables: dict[str, Variable]
     coords: dict[str, tuple[str, Any]] = dataclasses.field(default_factory=dict)
-    behind: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    trial_blocks: tuple[int, int] | None = None
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many blocks there are along each dimension that is cut."""
+        """The number of blocks along each dimension that is cut."""
         return tuple(math.ceil(self.sizes[d] / b) for d, b in self.blocks.items())
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return math.prod(self.counts)
 
     @property
     def bytes(self) -> int:
-        """What all results take."""
+        """The size of all results, uncompressed."""
         return sum(
             math.prod(self.shape(v)) * np.dtype(v.dtype).itemsize for v in self.variables.values()
         )
 
+    @property
+    def trials(self) -> int:
+        """The number of trials of each setting."""
+        return self.trial_blocks[0] if self.trial_blocks else self.sizes.get("trial", 0)
+
+    @property
+    def trials_per_block(self) -> int:
+        """The number of trials in a chunk; the last chunk may have fewer."""
+        return self.trial_blocks[1] if self.trial_blocks else self.blocks["trial"]
+
+    def labels(self, dim: str) -> list[Any]:
+        """Return the labels along a dimension."""
+        return np.asarray(self.coords[dim][1]).tolist()
+
     def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the shape of a result."""
         return tuple(self.sizes[d] for d in variable.dims)
 
-    def chunks(self, variable: Variable) -> tuple[int, ...]:
-        """How a variable is cut."""
+    def chunk_shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the shape of a result in one chunk."""
         return tuple(self.blocks.get(d, self.sizes[d]) for d in variable.dims)
 
     def index(self, number: int) -> dict[str, int]:
-        """Where the chunk of a number lies, counted in blocks."""
+        """Return the place of a chunk, counted in blocks."""
         place = np.unravel_index(number, self.counts) if self.blocks else ()
         return dict(zip(self.blocks, map(int, place), strict=True))
 
     def region(self, number: int) -> dict[str, slice]:
-        """What the chunk of a number covers, of the dimensions that are cut."""
+        """Return the slice of each dimension that a chunk fills."""
         return {
             d: slice(i * self.blocks[d], min((i + 1) * self.blocks[d], self.sizes[d]))
             for d, i in self.index(number).items()
         }
 
-    def covers(self, number: int) -> dict[str, list[int]]:
-        """What the chunk of a number is of, which changes when dimensions grow: from, to."""
-        found = {d: [s.start, s.stop] for d, s in self.region(number).items()}
-        for d, (size, block) in self.behind.items():
-            first = found[d][0] * block
-            found[d] = [first, min(first + block, size)]
-        return found
+    def extent(self, number: int) -> dict[str, list[int]]:
+        """Return the settings and trials of a chunk, from and to, which may grow with the study."""
+        extent = {d: [s.start, s.stop] for d, s in self.region(number).items()}
+        if self.trial_blocks:
+            trials, size = self.trial_blocks
+            first = extent["block"][0] * size
+            extent["block"] = [first, min(first + size, trials)]
+        return extent
 
     def label(self, number: int) -> str:
-        """The name of a chunk, which stays its own when dimensions grow: "0.2.1"."""
+        """Return the name of a chunk, such as "0.2.1", which it keeps when dimensions grow."""
         return ".".join(map(str, self.index(number).values())) or "0"
 
     def where(self, variable: Variable, region: dict[str, slice]) -> tuple[slice, ...]:
-        """A region's place in a variable."""
+        """Return the place of a region in a result's array."""
         return tuple(region.get(d, slice(None)) for d in variable.dims)
 
     def empty(self, region: dict[str, slice] | None = None) -> dict[str, np.ndarray]:
-        """Arrays for all results, or for those of a region, that hold nothing yet."""
+        """Return arrays of NaN for all results, or for those of a region."""
         sizes = self.sizes | {d: s.stop - s.start for d, s in (region or {}).items()}
         return {
             name: np.full([sizes[d] for d in v.dims], np.nan, v.dtype)
@@ -103,133 +122,158 @@ class Space:
         }
 
     def dataset(self, arrays: dict[str, np.ndarray]) -> Any:
-        """Arrays, labelled, as an `xarray.Dataset`."""
+        """Return arrays with their labels, as an `xarray.Dataset`."""
         import xarray  # slow to import
 
         variables = {name: (v.dims, arrays[name]) for name, v in self.variables.items()}
         return xarray.Dataset(variables, self.coords)
 
     def as_json(self) -> dict[str, Any]:
-        """The same in plain words."""
-        coords = {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()}
-        return dataclasses.asdict(self) | {"coords": coords}
+        """Return plain data from which `from_json` makes the layout again."""
+        fields = dataclasses.asdict(self)
+        fields["coords"] = {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()}
+        blocks = fields.pop("trial_blocks")
+        fields["behind"] = {"block": blocks} if blocks else {}  # the name in stores of old
+        return fields
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> "Space":
+    def from_json(cls, fields: dict[str, Any]) -> "Layout":
+        """Return the layout that `as_json` was called on."""
         variables = {
-            k: Variable(tuple(v["dims"]), v["dtype"]) for k, v in told["variables"].items()
+            k: Variable(tuple(v["dims"]), v["dtype"]) for k, v in fields["variables"].items()
         }
-        pairs = {
-            part: {k: tuple(v) for k, v in told[part].items()} for part in ("coords", "behind")
-        }
-        return cls(told["sizes"], told["blocks"], variables, **pairs)
+        coords = {k: (dim, labels) for k, (dim, labels) in fields["coords"].items()}
+        trial_blocks = tuple(fields["behind"]["block"]) if fields["behind"] else None
+        return cls(fields["sizes"], fields["blocks"], variables, coords, trial_blocks)
 
 
-def cut(settings: Settings, programs: Programs, budget: int | None) -> dict[str, int]:
-    """The size of a block along each axis of numbers, and along the trials.
+def study_layout(settings: Settings, blocks: dict[str, int], order: dict[str, list[int]]) -> Layout:
+    """Lay out the results of a study: of every trial, or their moments over each block of trials.
 
-    A program says itself what it takes. Where that is more than the `budget`, it is asked at a
-    smaller size, too, and the line through both gives the size that fits, which is checked again.
+    Args:
+        settings: the settings of the study.
+        blocks: the size of a block along each axis of traced numbers, and along "trial".
+        order: the points of each axis, by number, in the order in which they are stored.
     """
-    group = max(settings.groups.values(), key=_weight)
-    sizes, trials = settings.swept_sizes, settings.study.trials
-    parts = group.parts
-    rows = math.prod(sizes.values()) * trials
-    work = parts["algorithms"], parts["task"], settings.study.rounds, rows
-    size = min(_chunks.rows_at_once(*work), max(1, _room(budget) // _weight(group)))
-    blocks = _blocks(sizes, trials, size)
-    for _ in range(3):
-        taken = _measured(programs, group, blocks)
-        if taken <= _room(budget):
-            return blocks
-        blocks = _fitting(programs, group, sizes, trials, blocks, taken, budget)
-    raise InputError(_too_much(_measured(programs, group, blocks), budget))
+    study, scores = settings.study, settings.scores
+    names = [axis.name for axis in settings.axes]
+    every = math.gcd(study.every, study.rounds)
+    sizes = {
+        "algorithm": len(study.algorithms),
+        **{axis.name: len(axis) for axis in settings.axes},
+        "trial": study.trials,
+        "evaluation": study.rounds // every,
+        "round": study.rounds,
+        "parameter": max(group.parts["task"].dim for group in settings.groups.values()),
+    }
+    algorithms = [a for group in settings.groups.values() for a in group.parts["algorithms"]]
+    controlled = any(algorithm.local.controlled for algorithm in algorithms)
+    dims: dict[str, tuple[str, ...]] = dict.fromkeys(scores, ("evaluation",))
+    for name, (_, *rest) in DIMENSIONS.items():
+        if not name.startswith("user_") and (controlled or "control" not in name):
+            dims[name] = tuple(rest)
+    dims |= {f"average_{score}": () for score in scores}
+    lead = ("algorithm", *names, "trial")
+    coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
+    for axis in settings.axes:
+        for name, values in axis.coordinates.items():
+            coords[name] = axis.name, [values[i] for i in order[axis.name]]
+    coords["round"] = "round", 1 + np.arange(study.rounds)
+    coords["evaluation"] = "evaluation", every * (1 + np.arange(study.rounds // every))
+    variables = {name: Variable((*lead, *rest)) for name, rest in dims.items()}
+    # An axis of structures has a program for each point, and so chunks of its own.
+    layout = Layout(sizes, dict.fromkeys(names, 1) | blocks, variables, coords)
+    return layout if study.keep == "trials" else moments_layout(layout, scores)
 
 
-def _fitting(
-    programs: Programs,
-    group: Group,
-    sizes: dict[str, int],
-    trials: int,
-    blocks: dict[str, int],
-    taken: int,
-    budget: int | None,
+def moments_layout(layout: Layout, scores: list[str]) -> Layout:
+    """Replace the axis of trials by one of blocks, each with count, mean and squared deviations."""
+    blocks = dict(layout.blocks)
+    trials = layout.sizes["trial"], blocks.pop("trial")
+    sizes = {k: v for k, v in layout.sizes.items() if k not in ("trial", "parameter")}
+    variables = {}
+    for name, variable in layout.variables.items():
+        if name not in NOT_AVERAGED:
+            dims = tuple("block" if d == "trial" else d for d in variable.dims)
+            for kind in ("", "_difference") if is_score(name, scores) else ("",):
+                variables[f"{name}{kind}_mean"] = Variable(dims, "float64")
+                variables[f"{name}{kind}_m2"] = Variable(dims, "float64")
+    counted = (*(d for d in sizes if d in ("algorithm", *blocks)), "block")
+    variables |= {name: Variable(counted, "float64") for name in ("trials", "used", "pairs")}
+    coords = {k: v for k, v in layout.coords.items() if v[0] in sizes}
+    sizes["block"] = math.ceil(trials[0] / trials[1])
+    return Layout(sizes, blocks | {"block": 1}, variables, coords, trials)
+
+
+def is_score(name: str, scores: list[str]) -> bool:
+    """Whether a result is a score of the last or of the average model."""
+    return name.removeprefix("average_") in scores
+
+
+def choose_blocks(
+    settings: Settings, memory_of: Callable[[Group, int, int], int], budget: int | None
 ) -> dict[str, int]:
-    """Blocks on the line through what these take and what the smallest take."""
-    smallest = dict.fromkeys(blocks, 1) | {"trial": min(trials, jax.local_device_count())}
-    least = _measured(programs, group, smallest)
-    few, many = math.prod(smallest.values()), math.prod(blocks.values())
-    if least > _room(budget) or many <= few:
-        raise InputError(_too_much(least, budget))
-    slope = max(1.0, (taken - least) / (many - few))
-    size = few + int(0.95 * (_room(budget) - least) / slope)
-    return _blocks(sizes, trials, max(few, min(size, many - 1)))
+    """Choose the size of a block along each axis of traced numbers, and along "trial".
 
+    A chunk is a moment's work within the memory that there is.
 
-def _measured(programs: Programs, group: Group, blocks: dict[str, int]) -> int:
-    *settings, trials = blocks.values()
-    return programs.block(group, math.prod(settings), trials).memory
+    Args:
+        settings: the settings of the study.
+        memory_of: the bytes that the program of a group takes for so many settings × trials.
+        budget: the bytes that a chunk may take; None for what devices or machine have to spare.
+    """
+    sizes, trials = settings.traced_sizes, settings.study.trials
+    group, room = max(settings.groups.values(), key=_bytes_per_row), _room(budget)
+    parts, rows = group.parts, math.prod(sizes.values()) * trials
+    moment = batching.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
+    blocks = _blocks(sizes, trials, min(moment, max(1, room // _bytes_per_row(group))))
+
+    def measured(blocks: dict[str, int]) -> int:
+        *rows, trials = blocks.values()
+        return memory_of(group, math.prod(rows), trials)
+
+    for _ in range(3):
+        taken = measured(blocks)
+        if taken <= room:
+            return blocks
+        # Memory is about linear in rows: the line through the smallest size gives one that fits.
+        smallest = dict.fromkeys(sizes, 1) | {"trial": min(trials, jax.local_device_count())}
+        least = measured(smallest)
+        few, many = math.prod(smallest.values()), math.prod(blocks.values())
+        if least > room or many <= few:
+            raise InputError(_too_much(least, room))
+        slope = max(1.0, (taken - least) / (many - few))
+        fitting = few + int(0.95 * (room - least) / slope)
+        blocks = _blocks(sizes, trials, max(few, min(fitting, many - 1)))
+    raise InputError(_too_much(measured(blocks), room))
 
 
 def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:
-    """Blocks of about so many rows: trials first, as they share their data, then settings."""
-    pieces = math.ceil(trials / rows)
-    blocks = {"trial": math.ceil(trials / pieces)}
-    left = max(1, rows // blocks["trial"])
-    for name, size in reversed(sizes.items()):
-        pieces = math.ceil(size / left)
-        blocks[name] = math.ceil(size / pieces)
-        left = max(1, left // blocks[name])
+    """Return blocks of at most `rows` rows: trials first, as they share their data."""
+    blocks = {}
+    for name, size in (("trial", trials), *reversed(sizes.items())):
+        # As many pieces as it takes, all about as large as each other.
+        blocks[name] = math.ceil(size / math.ceil(size / rows))
+        rows = max(1, rows // blocks[name])
     return {name: blocks[name] for name in (*sizes, "trial")}
 
 
-def _weight(group: Group) -> int:
-    """An estimate of what a row takes, to find the largest group and a size to begin with."""
+def _bytes_per_row(group: Group) -> int:
+    """Estimate the bytes of a setting's trial, to find the largest group and a size to try."""
     parts: Any = group.parts
-    return _chunks.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
+    return batching.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
 
 
 def _room(budget: int | None) -> int:
-    """The budget; without one, what the devices have, or a quarter of this machine's memory."""
+    """Return the budget; without one, what the devices have, or a quarter of the machine's."""
     if budget is not None:
         return budget
     device = batching.device_memory()
     return int(0.8 * device) if device else batching.machine_memory() // 4
 
 
-def _too_much(taken: int, budget: int | None) -> str:
+def _too_much(taken: int, room: int) -> str:
     return (
-        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes here, "
-        f"got {format_bytes(_room(budget))}"
+        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes "
+        f"here, got {format_bytes(room)}"
     )
-
-
-# What is added up over trials, and what is not: models, and every user's power.
-LEFT_OUT = ("model", "average", "user_power", "user_control_power")
-
-
-def moments_space(full: Space, scores: list[str]) -> Space:
-    """Where the moments of a study's blocks are kept: an axis of blocks in the place of trials."""
-    blocks = dict(full.blocks)
-    pieces = -(-full.sizes["trial"] // blocks.pop("trial"))
-    sizes = {k: v for k, v in full.sizes.items() if k not in ("trial", "parameter", "user")}
-    variables: dict[str, Variable] = {}
-    for name, variable in full.variables.items():
-        if name in LEFT_OUT:
-            continue
-        dims = tuple("block" if d == "trial" else d for d in variable.dims)
-        kinds = ["", "difference_"] if is_score(name, scores) else [""]
-        for kind in kinds:
-            variables |= {
-                f"{name}_{kind}{what}": Variable(dims, "float64") for what in ("mean", "m2")
-            }
-    counted = (*(d for d in sizes if d in ("algorithm", *blocks)), "block")
-    variables |= {name: Variable(counted, "float64") for name in ("trials", "used", "pairs")}
-    coords = {k: v for k, v in full.coords.items() if v[0] in sizes}
-    behind = {"block": (full.sizes["trial"], full.blocks["trial"])}
-    return Space(sizes | {"block": pieces}, blocks | {"block": 1}, variables, coords, behind)
-
-
-def is_score(name: str, scores: list[str]) -> bool:
-    """Whether a result is a score, or that of the average model."""
-    return name.removeprefix("average_") in scores

@@ -1,21 +1,18 @@
-"""A store: one Zarr data set that many processes fill, and that knows what of it is whole.
+"""A store: one Zarr data set that many processes fill, and that knows which chunks are complete.
 
     study.json     what the store is of; written once, before any chunk
     data.zarr/     results, labelled; one file for each chunk of a variable, with its checksum
-    commits/       one record for each finished chunk, written last: what has none does not count
+    commits/       one record for each finished chunk, written last: a chunk without does not count
     plans/         calibrations
 
 Zarr replaces a file at once, but a chunk is one file in each variable, and a file that holds
-nothing but the fill value is left out: that files are there, or are not, says nothing.
+nothing but the fill value is left out: that a file is there, or is not, says nothing.
 """
 
-import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,112 +21,139 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from jaxota._core import files as _files
-from jaxota._core import inputs as _validate
+from jaxota._core import files, inputs
 from jaxota._core import part as types
-from jaxota._core.state import Plan
-from jaxota.cli import process as _process
+from jaxota.cli import process
 from jaxota.errors import InputError
-from jaxota.study.compile import Plans
+from jaxota.study.compile import StoredPlans
 from jaxota.study.describe import difference, fingerprint
-from jaxota.study.executor import Job
-from jaxota.study.layout import Space
-from jaxota.study.summary import finished
+from jaxota.study.layout import Layout
+from jaxota.study.summary import finish
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
 
 
+def open(folder: types.Path) -> Any:
+    """Open the results in a store, as an `xarray.Dataset` with settings and versions as attributes.
+
+    Args:
+        folder: the folder that a sweep, or `Study.run`, wrote to. It may still be written: chunks
+            that are not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files
+            are checked: a chunk that was damaged is an `InputError`.
+    """
+    return Store.open(inputs.path("folder", folder)).dataset()
+
+
 class Store:
-    """The chunks of a job in a folder; without the job it can be read."""
+    """The chunks of a study in a folder, which can be read without the study.
 
-    def __init__(self, folder: Path, told: dict[str, Any]) -> None:
-        self.folder, self.told = folder, told
-        self.space = Space.from_json(told["space"])
+    Attributes:
+        folder: where the store is.
+        metadata: the content of study.json.
+        layout: the arrays and their chunks.
+        plans: the calibrations.
+    """
+
+    def __init__(self, folder: Path, metadata: dict[str, Any]) -> None:
+        self.folder, self.metadata = folder, metadata
+        self.layout = Layout.from_json(metadata["space"])
         self.plans = StoredPlans(folder / "plans")
-        self._shared = False  # whether other processes may be at it
-        self._whole: set[str] = set()  # the chunks that were found so
+        self._shared = False  # whether other processes may work at it
+        self._complete: set[str] = set()  # chunks whose files were checked
 
     @classmethod
-    def opened(cls, folder: Path) -> "Store":
-        """The store in a folder, perhaps still being written."""
-        return cls(folder, read(folder))
+    def open(cls, folder: Path) -> "Store":
+        """Open the store in a folder, perhaps while it is being written."""
+        return cls(folder, _read_metadata(folder))
 
     @classmethod
-    def entered(cls, folder: Path, job: Job, resume: bool, spec: Any = None) -> "Store":
-        """A job's store: a new one, or that in the folder to go on with.
+    def create(cls, folder: Path, job: Any, resume: bool, spec: Any = None) -> "Store":
+        """Make a store for a job, or open the job's store in this folder to go on with it.
 
-        `spec` says how the job is made again, by whoever opens the folder.
+        Args:
+            folder: a new or an empty folder, or that of the store.
+            job: whose results are stored.
+            resume: whether the store may be there already; it may be given more trials or settings.
+            spec: plain data that is kept: the command that made the store.
         """
-        if not resume and (folder / STUDY).exists():
+        exists = (folder / STUDY).exists()
+        if exists and not resume:
             raise InputError(f"{folder} holds a store already: go on with it by --resume")
-        if not (folder / STUDY).exists() and _holds_others(folder):
+        if not exists and _holds_other_files(folder):
             raise InputError(f"{folder} must be a new or an empty folder: it holds other files")
-        new = None if (folder / STUDY).exists() else _told(job, spec)  # before a folder is made
+        # To choose chunks may fail: before there is a folder.
+        layout = None if exists else job.layout()
         try:
-            with _process.placing:
+            with process.placing:
                 folder.mkdir(parents=True, exist_ok=True)
-                with locked(folder):
+                with filelock.FileLock(folder / ".lock"):
                     if (folder / STUDY).exists():
-                        return cls._resumed(folder, job, spec)
-                    told = new or _told(job, spec)
-                    create_arrays(folder, job.space)
-                    _write_json(folder / STUDY, told)
-                    return cls(folder, told)
+                        return cls._resume(folder, job, spec)
+                    layout = layout or job.layout()
+                    metadata = _metadata(job, layout, spec)
+                    _create_arrays(folder, layout)
+                    _write_json(folder / STUDY, metadata)
+                    return cls(folder, metadata)
         except OSError as error:
             raise InputError(f"{folder} must be a folder that can be written: {error}") from None
 
     @classmethod
-    def _resumed(cls, folder: Path, job: Job, spec: Any) -> "Store":
-        """The store that is there, made as large as the job is."""
-        there = read(folder)
-        apart = difference(job.description, there["description"])
-        if apart:
-            raise InputError(f"{folder} holds a store of another study: {apart}")
-        job.cut_as(there["blocks"])
-        job.follow(there["labels"])
-        told = _told(job, spec or there["spec"])
-        _refuse_less(folder, there["labels"], told["labels"])
-        _refuse_other(folder, there, told)
-        if told != there:
-            grow_arrays(folder, job.space)
-            _write_json(folder / STUDY, told)
-        store = cls(folder, told)
-        store._clear()
+    def _resume(cls, folder: Path, job: Any, spec: Any) -> "Store":
+        """Open the store of a job and give it the trials and settings that it lacks."""
+        stored = _read_metadata(folder)
+        differs = difference(job.description, stored["description"])
+        if differs:
+            raise InputError(f"{folder} holds a store of another study: {differs}")
+        before = Layout.from_json(stored["space"])
+        layout = job.layout(before)
+        if layout.trials < before.trials:
+            raise InputError(
+                f"{folder} holds {before.trials} trials: trials must be at least as many, "
+                f"got {layout.trials}"
+            )
+        metadata = _metadata(job, layout, spec or stored["spec"])
+        for name, meanings in stored["meanings"].items():
+            labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
+            for label, old, new in labelled:
+                differs = difference(new, old)
+                if differs:
+                    raise InputError(f"{folder} holds another {name} {label}: {differs}")
+        if metadata != stored:
+            _grow_arrays(folder, layout)
+            _write_json(folder / STUDY, metadata)
+        _remove_leftovers(folder)
+        store = cls(folder, metadata)
         store._shared = True
         return store
 
     def missing(self) -> list[int]:
-        """What has no record, or one of other bytes than there are.
+        """Return the numbers of the chunks without a record, or with damaged files.
 
-        From a place of its own on, so that processes at the same work seldom meet.
+        Each process begins at another of them, so that those at the same work seldom meet.
         """
-        numbers = [n for n in range(self.space.count) if not self.holds(n)]
+        numbers = [n for n in range(self.layout.count) if not self.holds(n)]
         turn = os.getpid() % len(numbers) if self._shared and numbers else 0
         return numbers[turn:] + numbers[:turn]
 
     def holds(self, number: int) -> bool:
-        """Whether a chunk is there, whole."""
-        return self._state(number) == "whole"
-
-    def damaged(self) -> list[str]:
-        """The chunks that were finished, and are not what they were."""
-        states = {self.space.label(n): self._state(n) for n in range(self.space.count)}
-        return [label for label, state in states.items() if state == "damaged"]
+        """Whether a chunk is there, complete."""
+        return self._state(number) == "complete"
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        region, label = self.space.region(number), self.space.label(number)
+        layout = self.layout
+        region, label = layout.region(number), layout.label(number)
         try:
-            with locked(self.folder), _process.placing:
+            with filelock.FileLock(self.folder / ".lock"), process.placing:
                 if self.holds(number):
                     return
-                for name, variable in self.space.variables.items():
-                    self._arrays[name][self.space.where(variable, region)] = arrays[name]
+                for name, variable in layout.variables.items():
+                    self._arrays[name][layout.where(variable, region)] = arrays[name]
                 record = {
                     "chunk": label,
-                    "study": self.told["hash"],
-                    "covers": self.space.covers(number),
+                    "study": self.metadata["hash"],
+                    "covers": layout.extent(number),
                     "sha256": self._checksum(number),
                 }
                 _write_json(self.folder / "commits" / f"{label}.json", record)
@@ -137,244 +161,162 @@ class Store:
             kept = len(list((self.folder / "commits").glob("*.json")))
             raise InputError(
                 f"chunk {label} could not be written to {self.folder}: "
-                f"{error.strerror or error}; {kept} of {self.space.count} chunks are kept: make "
+                f"{error.strerror or error}; {kept} of {layout.count} chunks are kept: make "
                 "room, and go on with --resume"
             ) from None
 
     @functools.cached_property
     def _arrays(self) -> dict[str, Any]:
-        """The variables, to be written to."""
+        """The Zarr arrays, to be written to."""
         group = zarr.open_group(self.folder / "data.zarr", mode="r+")
-        return {name: group[name] for name in self.space.variables}
+        return {name: group[name] for name in self.layout.variables}
 
     def dataset(self) -> Any:
-        """What there is; chunks that are missing are NaN, damaged ones are named."""
+        """Return all results, NaN where chunks are missing; InputError names damaged ones."""
         import xarray  # slow to import
 
-        missing = self.missing()
-        damaged = self.damaged() if missing else []
+        layout, missing = self.layout, self.missing()
+        damaged = [layout.label(n) for n in sorted(missing) if self._state(n) == "damaged"]
         if damaged:
             raise InputError(
                 f"{self.folder}: chunk {', '.join(damaged)} is damaged: --resume computes it again"
             )
-        # Labels are the study's, beyond which the data set may have grown.
+        # Sizes and labels are those of study.json: the arrays may have begun to grow beyond.
         data = xarray.open_zarr(
             self.folder / "data.zarr",
             consolidated=False,
             chunks=None,
-            drop_variables=list(self.space.coords),
+            drop_variables=list(layout.coords),
         )
-        data = data.isel({d: slice(self.space.sizes[str(d)]) for d in data.dims})
-        data = data.assign_coords(self.space.coords)
+        data = data.isel({d: slice(layout.sizes[str(d)]) for d in data.dims})
+        data = data.assign_coords(layout.coords)
         if missing:
             data = data.load()
             for number in missing:
-                region = self.space.region(number)
-                for name, variable in self.space.variables.items():
-                    data[name].values[self.space.where(variable, region)] = np.nan
-        count = self.space.count
-        told = {"chunks": count, "chunks_done": count - len(missing)}
-        settings = {"description": json.dumps(self.told["description"])}
-        return finished(data, self.told["attributes"]).assign_attrs(**told, **settings)
+                region = layout.region(number)
+                for name, variable in layout.variables.items():
+                    data[name].values[layout.where(variable, region)] = np.nan
+        return finish(data, self.metadata["attributes"]).assign_attrs(
+            chunks=layout.count,
+            chunks_done=layout.count - len(missing),
+            description=json.dumps(self.metadata["description"]),
+        )
 
     def _state(self, number: int) -> str:
-        label = self.space.label(number)
-        if label in self._whole:  # files are read once
-            return "whole"
+        label = self.layout.label(number)
+        if label in self._complete:  # files are read once
+            return "complete"
         path = self.folder / "commits" / f"{label}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return "absent"
         except (OSError, ValueError):
-            return "damaged"  # records appear whole
+            return "damaged"  # records appear as a whole
         if not isinstance(record, dict):
             return "damaged"
-        if record.get("covers") != self.space.covers(number):
-            return "absent"  # of fewer trials or settings than there are now
-        if record.get("study") != self.told["hash"]:
+        if record.get("covers") != self.layout.extent(number):
+            return "absent"  # it has fewer trials or settings than it should have now
+        if record.get("study") != self.metadata["hash"]:
             return "absent"
         if record.get("sha256") != self._checksum(number):
             return "damaged"
-        self._whole.add(label)
-        return "whole"
+        self._complete.add(label)
+        return "complete"
 
     def _checksum(self, number: int) -> str:
-        """Of a chunk's files, or of their absence."""
-        digest, index = hashlib.sha256(), self.space.index(number)
-        for name, variable in self.space.variables.items():
-            cut = max((n for n, d in enumerate(variable.dims, 1) if d in index), default=0)
-            place = [str(index.get(d, 0)) for d in variable.dims[:cut]]
+        """Return a digest of a chunk's files, and of which there are."""
+        digest, index = hashlib.sha256(), self.layout.index(number)
+        for name, variable in self.layout.variables.items():
+            depth = max((n for n, d in enumerate(variable.dims, 1) if d in index), default=0)
+            place = [str(index.get(d, 0)) for d in variable.dims[:depth]]
             # One file, or several where models have become larger than they were.
             path = self.folder.joinpath("data.zarr", name, "c", *place)
             for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file()):
                 if file.suffix != ".partial":
                     content = file.read_bytes()
-                    words = f"{name} {file.relative_to(path)} {len(content)} "
-                    digest.update(words.encode() + content)
+                    heading = f"{name} {file.relative_to(path)} {len(content)} "
+                    digest.update(heading.encode() + content)
         return digest.hexdigest()
 
-    def _clear(self) -> None:
-        """Remove what killed processes left: nobody writes now."""
-        for place in (self.folder / "commits", self.folder / "plans", self.folder):
-            _files.clear(place)
-        for path in self.folder.rglob("*.partial"):
-            path.unlink()
 
-
-def read(folder: Path) -> dict[str, Any]:
-    """What a store says of itself."""
-    try:
-        told = json.loads((folder / STUDY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder} holds no store: there is no {STUDY} in it") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder / STUDY} cannot be read: {error}") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        raise InputError(f"{folder / STUDY} is of another format than {FORMAT!r}")
-    if told.get("hash") != fingerprint(told.get("description")):
-        raise InputError(f"{folder / STUDY} is damaged: its settings are not what they were")
-    return told
-
-
-def _holds_others(folder: Path) -> bool:
-    """Whether a folder has files that were not left by a store that was being made."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    ours = {".lock", "commits", "data.zarr"} if ".lock" in names else set()
-    others = {name for name in names - ours if not name.startswith(_files.DRAFTS)}
-    return bool(others) or any(folder.glob("commits/*.json"))
-
-
-def _told(job: Job, spec: Any) -> dict[str, Any]:
-    space = job.space
-    told = {
+def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:
+    """Return the content of study.json."""
+    metadata = {
         "format": FORMAT,
         "name": job.name,
         "hash": fingerprint(job.description),
         "description": job.description,
         "spec": spec,
         "attributes": job.attributes,
-        "blocks": job.blocks,
-        "labels": _labels(space, job.growing),
-        "meanings": job.meanings,
-        "space": space.as_json(),
+        "meanings": job.meanings(layout),
+        "space": layout.as_json(),
     }
-    return json.loads(json.dumps(told))  # as it will be read
+    return json.loads(json.dumps(metadata))  # as it will be read
 
 
-def _labels(space: Space, growing: tuple[str, ...]) -> dict[str, list[Any]]:
-    """What lies along the dimensions that may grow; of trials, how many."""
-    sizes = space.sizes | {name: size for name, (size, _) in space.behind.items()}
-    return {
-        name: np.asarray(space.coords[name][1]).tolist() if name in space.coords else [sizes[name]]
-        for name in growing
-    }
-
-
-def _refuse_less(folder: Path, there: dict[str, list[Any]], here: dict[str, list[Any]]) -> None:
-    """A store may be given more trials, and not less; of settings `follow` has seen to it."""
-    for name in ("trial", "block"):
-        if name in there and here[name][0] < there[name][0]:
-            raise InputError(
-                f"{folder} holds {there[name][0]} trials: trials must be at least as many, "
-                f"got {here[name][0]}"
-            )
-
-
-def _refuse_other(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    """One label must stand for one thing."""
-    for name, meanings in there["meanings"].items():
-        for label, before, now in zip(
-            there["labels"][name], meanings, here["meanings"][name], strict=False
-        ):
-            apart = difference(now, before)
-            if apart:
-                raise InputError(f"{folder} holds another {name} {label}: {apart}")
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    try:
+        metadata = json.loads((folder / STUDY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder} holds no store: there is no {STUDY} in it") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / STUDY} cannot be read: {error}") from None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise InputError(f"{folder / STUDY} is of another format than {FORMAT!r}")
+    if metadata.get("hash") != fingerprint(metadata.get("description")):
+        raise InputError(f"{folder / STUDY} is damaged: its settings are not what they were")
+    return metadata
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with _files.replacing(path) as (draft,):
+    with files.replacing(path) as (draft,):
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-class StoredPlans:
-    """Calibrations in a folder, one file each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Plans | None:
-        try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
-                fields = dict(stored)
-        except Exception:  # not there, or damaged in any of the ways that a file can be
-            return None
-        count = 1 + max(int(key.split(".")[0]) for key in fields)
-        return tuple(
-            Plan(**{k.split(".")[1]: v for k, v in fields.items() if k.startswith(f"{n}.")})
-            for n in range(count)
-        )
-
-    def save(self, name: str, plans: Plans) -> Plans:
-        fields = {
-            f"{n}.{field.name}": getattr(plan, field.name)
-            for n, plan in enumerate(plans)
-            for field in dataclasses.fields(Plan)
-            if np.size(getattr(plan, field.name))
-        }
-        try:
-            with locked(self.folder.parent):
-                there = self.load(name)
-                if there is None:
-                    self.folder.mkdir(exist_ok=True)
-                    with _files.replacing(self._path(name)) as (draft,), draft.open("wb") as file:
-                        np.savez(file, **fields)
-        except OSError as error:
-            raise InputError(
-                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
-                "finished chunks are kept: make room, and go on with --resume"
-            ) from None
-        return there or plans
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.npz"
+def _holds_other_files(folder: Path) -> bool:
+    """Whether a folder has files that were not left by a store that was being made."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    ours = {".lock", "commits", "data.zarr"} if ".lock" in names else set()
+    others = {name for name in names - ours if not name.startswith(files.DRAFTS)}
+    return bool(others) or any(folder.glob("commits/*.json"))
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time writes; a process that dies lets go."""
-    with filelock.FileLock(folder / ".lock"):
-        yield
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left; the caller has the lock, so that nobody writes now."""
+    for place in (folder / "commits", folder / "plans", folder):
+        files.clear(place)
+    for path in folder.rglob("*.partial"):
+        path.unlink()
 
 
-def create_arrays(folder: Path, space: Space) -> None:
-    """An empty data set of the space's shape."""
+def _create_arrays(folder: Path, layout: Layout) -> None:
+    """Make an empty data set, with a checksum for each file."""
     (folder / "commits").mkdir(exist_ok=True)
     group = zarr.open_group(folder / "data.zarr", mode="w", zarr_format=3)
     codecs: Any = [ZstdCodec(level=1), Crc32cCodec()]
-    for name, variable in space.variables.items():
+    for name, variable in layout.variables.items():
         group.create_array(
             name,
-            shape=space.shape(variable),
-            chunks=space.chunks(variable),
+            shape=layout.shape(variable),
+            chunks=layout.chunk_shape(variable),
             dtype=variable.dtype,
             fill_value=np.nan,
             dimension_names=variable.dims,
             compressors=codecs,
         )
-    _write_coords(group, space)
+    _write_coords(group, layout)
 
 
-def grow_arrays(folder: Path, space: Space) -> None:
-    """The data set that is there, as large as the space."""
+def _grow_arrays(folder: Path, layout: Layout) -> None:
     group: Any = zarr.open_group(folder / "data.zarr", mode="r+")
-    for name, variable in space.variables.items():
-        group[name].resize(space.shape(variable))
-    _write_coords(group, space)
+    for name, variable in layout.variables.items():
+        group[name].resize(layout.shape(variable))
+    _write_coords(group, layout)
 
 
-def _write_coords(group: Any, space: Space) -> None:
-    for name, (dim, values) in space.coords.items():
+def _write_coords(group: Any, layout: Layout) -> None:
+    for name, (dim, values) in layout.coords.items():
         labels = np.asarray(values)
         array = group.create_array(
             name,
@@ -386,14 +328,3 @@ def _write_coords(group: Any, space: Space) -> None:
             overwrite=True,
         )
         array[:] = labels
-
-
-def open(folder: types.Path) -> Any:
-    """The results in a store, as an `xarray.Dataset`; settings and versions are in its attributes.
-
-    Args:
-        folder: that a sweep, or `Study.run`, was given. It may still be written: chunks that are
-            not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files are
-            checked: of a chunk that is not what was written there is one line.
-    """
-    return Store.opened(_validate.path("folder", folder)).dataset()

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota._core.part import Path
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
@@ -21,20 +21,20 @@ class Study:
     """Algorithms side by side, on the same random numbers, over a grid of settings.
 
     Attributes:
-        algorithms: by their labels.
-        channel: a `jo.Channel(...)`, of which what the grid sweeps is replaced.
-        task: one of `jo.tasks`, likewise.
+        algorithms: the algorithms by their labels.
+        channel: a `jo.Channel(...)`; the grid replaces the fields that it sweeps.
+        task: one of `jo.tasks`; the grid replaces the fields that it sweeps.
         rounds: R, communication rounds.
         trials: independent Monte Carlo runs of each setting.
-        over: what is swept, `jo.grid(...)`; by default nothing.
+        over: the settings to sweep, `jo.grid(...)`; by default only one.
         key: a random key, or a seed; trial t's random numbers depend on it and on t alone.
         every: the task is scored after rounds every, 2·every, …
         calibration_trials: runs that a calibration averages over, each about the work of a trial.
-        keep: "trials", every trajectory, or "mean", of each setting count, mean and variance, and
-            those of paired differences to the reference.
+        keep: "trials" keeps every trajectory; "mean" keeps count, mean and variance of each
+            setting, and those of paired differences to the reference.
         reference: the algorithm that the others are compared with; by default the first.
-        metric: the score that tables and pictures are of; by default the task's first.
-        name: of the study, and of its files.
+        metric: the score that tables and pictures show; by default the task's first.
+        name: the name of the study, and of its files.
     """
 
     algorithms: dict[str, Algorithm]
@@ -63,45 +63,41 @@ class Study:
         executor: Any = None,
         report: Any = lambda *_, **__: None,
     ) -> Any:
-        """Run it, chunk by chunk; returns an `xarray.Dataset`.
+        """Run the study chunk by chunk; returns an `xarray.Dataset`.
 
         Args:
-            out: a folder that keeps finished chunks, so that an interrupted run can go on, and
-                several processes share the work; by default all is held in memory.
-            resume: go on with what `out` holds. A store may also be given more trials or settings.
+            out: a folder that keeps finished chunks, so that an interrupted run can be resumed and
+                several processes can share the work; by default results stay in memory.
+            resume: go on with the store in `out`, which may be given more trials or settings.
             memory: bytes that a chunk may take; by default what the devices have to spare.
-            shard: (I, n): do every n-th chunk only, from the I-th on, counted from 0.
-            executor: runs the chunks in the place of this process: anything with the `submit` of
-                `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`.
-            report: hears how far it is, as `report(what, done, of)`.
+            shard: (I, n): compute every n-th chunk only, from the I-th on, counted from 0.
+            executor: runs the chunks instead of this process: anything with the `submit` of
+                `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`. Its
+                workers write to `out`.
+            report: called with progress, as `report(stage, done, of, steps=…)`.
         """
-        # It loads what a study as such does not need.
-        from jaxota.study.executor import StudyJob, drive, sink, work
+        # Imported here, as defining a study needs none of it.
+        from jaxota.study.executor import StudyJob, drive, open_sink
 
-        _check_shard(shard)
+        pair = isinstance(shard, tuple | list) and len(shard) == 2
+        if not pair or not all(type(x) is int for x in shard) or not 0 <= shard[0] < shard[1]:
+            raise InputError(
+                f"shard must be (I, n) with I from 0 to n − 1, got {inputs.shown(shard)}"
+            )
         if memory is not None:
-            _validate.whole("memory", memory, 1, at_most=None)
-        _validate.chosen("resume", resume, (False, True))
-        folder = None if out is None else _validate.path("out", out)
+            inputs.whole("memory", memory, 1, at_most=None)
+        inputs.chosen("resume", resume, (False, True))
+        folder = None if out is None else inputs.path("out", out)
         if executor is not None and not hasattr(executor, "submit"):
-            raise InputError(f"executor must have `submit`, got {_validate.shown(executor)}")
+            raise InputError(f"executor must have `submit`, got {inputs.shown(executor)}")
         if not callable(report):
-            raise InputError(f"report must be a function, got {_validate.shown(report)}")
-        sent = work(self, folder) if executor is not None and folder is not None else None
-        job = StudyJob(self, memory=memory)
-        kept = sink(job, folder, resume)
-        drive(job, kept, shard=shard, executor=executor, work=sent, report=report)
-        return kept.dataset()
+            raise InputError(f"report must be a function, got {inputs.shown(report)}")
+        job = StudyJob(self, memory)
+        sink = open_sink(job, folder, resume)
+        drive(job, sink, shard=shard, executor=executor, report=report)
+        return sink.dataset()
 
     @property
     def random_key(self) -> PRNGKeyArray:
-        """`key`, made from a seed if it is one."""
+        """The random key, made from the seed if `key` is one."""
         return jax.random.key(self.key) if isinstance(self.key, int) else self.key
-
-
-def _check_shard(shard: Any) -> None:
-    pair = isinstance(shard, tuple | list) and len(shard) == 2
-    if not pair or not all(type(x) is int for x in shard) or not 0 <= shard[0] < shard[1]:
-        raise InputError(
-            f"shard must be (I, n) with I from 0 to n − 1, got {_validate.shown(shard)}"
-        )

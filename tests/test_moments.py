@@ -6,9 +6,8 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.study import layout
-from jaxota.study import summary as means
-from jaxota.study.layout import Space, Variable
+from jaxota.study import summary
+from jaxota.study.layout import Layout, Variable, moments_layout
 
 TRIALS, SCORES = 23, ["gap", "loss"]
 LEAD = ("algorithm", "snr_db", "trial")
@@ -40,21 +39,28 @@ def arrays():
     return found
 
 
+def _moments(arrays, reference=0):
+    """Return moments [algorithm, setting, 1, …] of arrays [algorithm, setting, trial, …]."""
+    results = [{name: values[a] for name, values in arrays.items()} for a in range(3)]
+    reduced = summary.moments(results, SCORES, reference)
+    return {name: np.stack([values[name] for values in reduced]) for name in reduced[0]}
+
+
 def _merged(arrays, block, reference=0, order=1):
     blocks = {"snr_db": 1, "trial": block}
-    full = Space(SIZES, blocks, VARIABLES, {"snr_db": ("snr_db", [0, 10])})
-    kept = layout.moments_space(full, SCORES)
+    full = Layout(SIZES, blocks, VARIABLES, {"snr_db": ("snr_db", [0, 10])})
+    kept = moments_layout(full, SCORES)
     assert kept.count == full.count  # chunk by chunk
     found = kept.empty()
     for number in range(full.count)[::order]:
         region = full.region(number)
         mine = {k: arrays[k][full.where(v, region)] for k, v in full.variables.items()}
-        told = means.of_block(mine, full, SCORES, reference, 5)
+        told = _moments(mine, reference)
         assert told.keys() == kept.variables.keys()
         place = kept.region(number)
         for name, variable in kept.variables.items():
             found[name][kept.where(variable, place)] = told[name]
-    return means.merged(kept.dataset(found))
+    return summary.merge_blocks(kept.dataset(found))
 
 
 def _finite(arrays):
@@ -95,25 +101,25 @@ def test_the_order_of_blocks_does_not_matter(arrays):
 
 def test_one_trial_has_no_variance(arrays):
     few = {k: v[:, :, :1] for k, v in arrays.items()}
-    full = Space(SIZES | {"trial": 1}, {"snr_db": 2, "trial": 1}, VARIABLES)
-    told = means.of_block(few, full, SCORES, 0, 5)
-    data = means.merged(layout.moments_space(full, SCORES).dataset(told))
+    full = Layout(SIZES | {"trial": 1}, {"snr_db": 2, "trial": 1}, VARIABLES)
+    told = _moments(few)
+    data = summary.merge_blocks(moments_layout(full, SCORES).dataset(told))
     assert (
         np.isnan(data.gap_var).all()
         and (data.gap_mean.sel(algorithm=0) == few["gap"][0, :, 0]).all()
     )
 
 
-def test_blocks_that_are_not_there_yet_are_left_out(arrays):
+def test_missing_blocks_are_left_out_of_the_mean(arrays):
     """The mean is that of the trials that are there, and says how many these are."""
     half = {k: v[:, :, :10] for k, v in arrays.items()}
-    full = Space(SIZES, {"snr_db": 2, "trial": 10}, VARIABLES)
-    kept = layout.moments_space(full, SCORES)
+    full = Layout(SIZES, {"snr_db": 2, "trial": 10}, VARIABLES)
+    kept = moments_layout(full, SCORES)
     found = kept.empty()
-    told = means.of_block(half, full, SCORES, 0, 5)
+    told = _moments(half)
     for name, variable in kept.variables.items():
         found[name][kept.where(variable, kept.region(0))] = told[name]
-    data, finite = means.merged(kept.dataset(found)), _finite(half)
+    data, finite = summary.merge_blocks(kept.dataset(found)), _finite(half)
     np.testing.assert_array_equal(data.trials, np.full((3, 2), 10))
     rows = half["gap"][1, 1].astype(np.float64)[finite[1, 1]]
     np.testing.assert_allclose(data.gap_mean[1, 1], rows.mean(0), rtol=1e-12)
@@ -130,7 +136,7 @@ STUDY = jo.Study(
 )
 
 
-def test_a_study_keeps_means_of_what_it_would_keep():
+def test_kept_means_are_the_means_of_kept_trials():
     study = STUDY.replace(over=jo.grid(snr_db=[0, 10]))
     kept, every = study.run(), study.replace(keep="trials").run()
     assert kept.attrs["keep"] == "mean" and "trial" not in kept.dims and "gap" not in kept
@@ -142,7 +148,7 @@ def test_a_study_keeps_means_of_what_it_would_keep():
     np.testing.assert_allclose(kept.gap_difference_mean, apart.mean("trial"), rtol=1e-3, atol=1e-6)
 
 
-def test_models_of_different_lengths_are_not_taken_for_diverged_ones():
+def test_shorter_models_do_not_count_as_diverged():
     """The shorter ones are filled up, and that is no divergence."""
     kept = STUDY.replace(over=jo.grid(dim=[2, 3])).run()
     np.testing.assert_array_equal(kept.used, np.full((2, 2), 6))

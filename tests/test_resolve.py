@@ -1,4 +1,4 @@
-"""A study equals one simulation a setting, however its settings share programs and plans."""
+"""A study equals a simulation of each setting, however settings share programs and plans."""
 
 import itertools
 
@@ -8,10 +8,10 @@ import pytest
 
 import jaxota as jo
 from jaxota.stages.fading import Rayleigh, Rician
-from jaxota.study import compile as programs
-from jaxota.study import summary as results
+from jaxota.study import compile as compile_
+from jaxota.study import summary
 from jaxota.study.executor import StudyJob
-from jaxota.study.resolve import enter
+from jaxota.study.resolve import resolve
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -44,7 +44,7 @@ def assert_alike(history, one):
 
 
 @pytest.mark.slow
-def test_a_study_equals_one_simulation_a_setting():
+def test_a_study_equals_a_simulation_of_each_setting():
     """Numbers and structures, of channel, task and algorithms, in one product."""
     values = {
         "snr_db": [0.0, 20.0],
@@ -77,7 +77,7 @@ def test_a_study_equals_one_simulation_a_setting():
             channel = channel.replace(fading=jo.rayleigh(0.3))
         task = TASK.replace(users=users, data_spread=place["data_spread"])
         one = jo.simulate(KEY, algorithm, channel, task, 3, 3, calibration_trials=4)
-        assert_alike(results.history(data, algorithm=name, **place), one)
+        assert_alike(summary.history(data, algorithm=name, **place), one)
 
 
 def test_fields_in_step_and_whole_parts():
@@ -92,7 +92,7 @@ def test_fields_in_step_and_whole_parts():
     assert data.power.dims == ("algorithm", "setting", "precode", "trial", "round")
     channel = jo.Channel(snr_db=20.0, power=3.0)
     one = jo.simulate(KEY, CONSTANT.replace(precode=jo.Online()), channel, TASK, 3, 3)
-    assert_alike(results.history(data, algorithm="constant", setting=1, precode="on"), one)
+    assert_alike(summary.history(data, algorithm="constant", setting=1, precode="on"), one)
 
 
 def test_a_part_is_set_before_what_is_inside_it():
@@ -101,14 +101,14 @@ def test_a_part_is_set_before_what_is_inside_it():
     laws = {"fading": {"none": jo.rayleigh(), "line of sight": jo.rician(3.0)}}
     study = PLAIN.replace(channel=jo.Channel(fading=jo.rayleigh()))
     for over in (jo.grid(**inside, **laws), jo.grid(**laws, **inside)):
-        groups = enter(study.replace(over=over)).groups
+        groups = resolve(study.replace(over=over)).groups
         for place, law in (((0,), Rayleigh), ((1,), Rician)):
             fading = groups[place].parts["channel"].fading
             assert isinstance(fading.law, law)
             np.testing.assert_array_equal(fading.csi_error, np.float32([0.0, 0.1]))
     steps, rules = {"steps": [1, 2]}, {"local": {"slow": jo.SGD(0.1, 9), "fast": jo.SGD(0.5, 9)}}
     for over, place in ((jo.grid(**steps, **rules), (1, 0)), (jo.grid(**rules, **steps), (0, 1))):
-        local = enter(PLAIN.replace(over=over)).groups[place].parts["algorithms"][0].local
+        local = resolve(PLAIN.replace(over=over)).groups[place].parts["algorithms"][0].local
         assert (local.steps, float(local.step_size)) == pytest.approx((2, 0.1))
 
 
@@ -139,11 +139,11 @@ def counted(monkeypatch):
     seen = {"calibrate": 0, "run_all": 0, "observe": 0}
     for name in seen:
 
-        def count(*args, _name=name, _original=getattr(programs, name), **options):
+        def count(*args, _name=name, _original=getattr(compile_, name), **options):
             seen[_name] += 1
             return _original(*args, **options)
 
-        monkeypatch.setattr(programs, name, count)
+        monkeypatch.setattr(compile_, name, count)
     return seen
 
 
@@ -166,12 +166,13 @@ def test_settings_share_calibrations(over, times, counted):
     """One for all that differ in the channel, the precoder or the estimator alone."""
     job = StudyJob(CALIBRATED.replace(over=over))
     assert job.calibrations == times
-    for number in range(job.space.count):
-        job.compute(number, lambda *_: None)
+    layout = job.layout()
+    for number in range(layout.count):
+        job.compute(layout, number)
     assert counted["calibrate"] == times
 
 
-def test_progress_is_told_of_calibration_and_of_what_comes_after_it():
+def test_progress_reports_calibration_and_running():
     heard = []
     CALIBRATED.run(report=lambda *told, steps: heard.append(told))
     assert [told for told, _ in itertools.groupby(heard)] == [
@@ -179,10 +180,10 @@ def test_progress_is_told_of_calibration_and_of_what_comes_after_it():
     ]  # fmt: skip
 
 
-def test_rules_alike_without_noise_share_a_plan():
-    (group,) = enter(CALIBRATED).groups.values()
+def test_algorithms_alike_without_noise_share_a_plan():
+    (group,) = resolve(CALIBRATED).groups.values()
     assert group.rules == (0, 0, 1)  # BAAF and COTAF both run plain SGD
-    (group,) = enter(PLAIN).groups.values()
+    (group,) = resolve(PLAIN).groups.values()
     assert group.rules == (-1,)
 
 
@@ -190,9 +191,10 @@ def test_programs_are_as_many_as_structures(counted):
     over = jo.grid(snr_db=[0, 10], users=[2, 3], power=[1, 2], steps=[1, 2])
     job = StudyJob(PLAIN.replace(over=over, rounds=2))
     assert job.settings.programs == 4 and job.settings.count == 16
-    for number in range(job.space.count):
-        job.compute(number, lambda *_: None)
-    compiled = [name for name in job._programs._compiled if name[0] is programs._block]
+    layout = job.layout()
+    for number in range(layout.count):
+        job.compute(layout, number)
+    compiled = [name for name in job._programs._compiled if name[0] is compile_._block]
     assert len(compiled) == counted["run_all"] == 4
 
 
@@ -251,7 +253,7 @@ def test_new_numbers_do_not_retrace(counted):
     ],
 )  # fmt: skip
 def test_bad_studies_are_one_clear_line(changed, words, monkeypatch):
-    monkeypatch.setattr(programs.Programs, "_compile", None)
+    monkeypatch.setattr(compile_.Programs, "_compile", None)
     with pytest.raises(jo.InputError) as caught:
         STUDY.replace(**changed).run()
     assert words in str(caught.value) and "\n" not in str(caught.value)
@@ -292,6 +294,6 @@ def _squares(parameters, x):
 
 @pytest.mark.parametrize("names", [("norm", "average_norm"), ("norm", "norm_difference")])
 def test_scores_do_not_take_the_names_of_a_studys_own_results(names):
-    enter(PLAIN.replace(task=_scored(names[0])))
+    resolve(PLAIN.replace(task=_scored(names[0])))
     with pytest.raises(jo.InputError, match=f"must not name a score '{names[1]}' beside 'norm'"):
-        enter(PLAIN.replace(task=_scored(*names)))
+        resolve(PLAIN.replace(task=_scored(*names)))

@@ -1,4 +1,4 @@
-"""Chunks: of a moment's work, within the memory that is given, and of the same numbers."""
+"""Chunks are small, fit into the memory limit, and do not change the numbers."""
 
 import itertools
 import math
@@ -10,8 +10,8 @@ import pytest
 import jaxota as jo
 from jaxota._core import batching
 from jaxota._core import batching as _chunks
-from jaxota.study import compile as programs
-from jaxota.study import layout as cuts
+from jaxota.study import compile as compile_
+from jaxota.study import layout as layouts
 from jaxota.study.executor import StudyJob
 
 pytestmark = pytest.mark.slow  # most of it compiles
@@ -31,32 +31,33 @@ STUDY = jo.Study(
 def whole():
     """All trials and numbers of a structure at once."""
     job = StudyJob(STUDY)
-    assert job.blocks == {"snr_db": 5, "trial": 12} and job.space.count == 2
+    layout = job.layout()
+    assert layout.blocks == {"snr_db": 5, "steps": 1, "trial": 12} and layout.count == 2
     taken = _taken(job)
     return STUDY.run(), taken
 
 
 def _taken(job):
     """The most bytes that a program of its chunks takes."""
-    *settings, trials = job.blocks.values()
+    *settings, trials = job.layout().blocks.values()
     groups = job.settings.groups.values()
     return max(job._programs.block(g, math.prod(settings), trials).memory for g in groups)
 
 
-def _too_low(group, good=cuts._weight):
+def _too_low(group, good=layouts._bytes_per_row):
     """It still knows which group is the largest."""
     return good(group) // 10
 
 
-@pytest.mark.parametrize("estimate", [cuts._weight, _too_low])
+@pytest.mark.parametrize("estimate", [layouts._bytes_per_row, _too_low])
 @pytest.mark.parametrize("part", [0.7, 0.3])
 def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part, estimate, monkeypatch):
     """Whatever the cut, and whatever was expected: a program says itself what it takes."""
     data, taken = whole
-    monkeypatch.setattr(cuts, "_weight", estimate)
+    monkeypatch.setattr(layouts, "_bytes_per_row", estimate)
     budget = int(part * taken)
     job = StudyJob(STUDY, memory=budget)
-    assert job.space.count > 2 and _taken(job) <= budget
+    assert job.layout().count > 2 and _taken(job) <= budget
     assert _taken(job) > budget / 4  # and no smaller than they need be
     pieces = STUDY.run(memory=budget)
     assert pieces.sizes == data.sizes
@@ -65,23 +66,24 @@ def test_chunks_fit_into_the_memory_and_give_the_same_numbers(whole, part, estim
     np.testing.assert_allclose(pieces.gap, data.gap, rtol=1e-3)
 
 
-def test_short_blocks_are_no_other_program(whole):
+def test_short_blocks_compile_no_other_program(whole):
     """5 settings in blocks of 2, 12 trials in blocks of 5: what is short is filled up."""
     data, _ = whole
     job = StudyJob(STUDY)
-    job.cut_as({"snr_db": 2, "trial": 5})
-    assert job.space.counts == (3, 2, 3)
-    sink = job.space.empty()
-    for number in range(job.space.count):
-        region, arrays = job.space.region(number), job.compute(number, lambda *_: None)
-        for name, variable in job.space.variables.items():
-            sink[name][job.space.where(variable, region)] = arrays[name]
+    order = {axis.name: list(range(len(axis))) for axis in job.settings.axes}
+    layout = layouts.study_layout(job.settings, {"snr_db": 2, "trial": 5}, order)
+    assert layout.counts == (3, 2, 3)
+    sink = layout.empty()
+    for number in range(layout.count):
+        region, arrays = layout.region(number), job.compute(layout, number)
+        for name, variable in layout.variables.items():
+            sink[name][layout.where(variable, region)] = arrays[name]
     np.testing.assert_allclose(sink["gap"], data.gap, rtol=1e-3)
-    compiled = [name for name in job._programs._compiled if name[0] is programs._block]
+    compiled = [name for name in job._programs._compiled if name[0] is compile_._block]
     assert len(compiled) == job.settings.programs == 2
 
 
-def test_too_little_for_one_trial_is_one_line():
+def test_too_little_memory_for_one_trial_is_one_line():
     with pytest.raises(jo.InputError) as caught:
         STUDY.run(memory=1000)
     words = str(caught.value)
@@ -93,7 +95,7 @@ def test_too_little_for_one_trial_is_one_line():
 def test_blocks_hold_no_more_rows_than_asked(sizes):
     """Trials first, then the last axis; and few more chunks than there need be."""
     for trials, rows in itertools.product((1, 3, 10), (1, 2, 5, 16, 1000)):
-        blocks = cuts._blocks(sizes, trials, rows)
+        blocks = layouts._blocks(sizes, trials, rows)
         assert list(blocks) == [*sizes, "trial"]
         bounds = sizes | {"trial": trials}
         assert all(1 <= blocks[name] <= size for name, size in bounds.items())
@@ -104,7 +106,7 @@ def test_blocks_hold_no_more_rows_than_asked(sizes):
             assert all(blocks[name] == 1 for name in sizes) and blocks["trial"] > rows // 2
 
 
-def test_chunks_are_a_moments_work(monkeypatch):
+def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     """More rounds, users or samples, fewer rows; where there are too many chunks, larger ones."""
     algorithms, task = list(STUDY.algorithms.values()), STUDY.task
     monkeypatch.setattr(_chunks, "PRODUCTS", 1e5)

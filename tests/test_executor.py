@@ -63,7 +63,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_to_the_same_bits(whole, tmp_path):
+def test_a_killed_sweep_resumes_to_the_same_bits(whole, tmp_path):
     """Also where the folder is open meanwhile: what is there, is there, and the rest is NaN."""
     out = tmp_path / "out"
     with sweep(out) as started:
@@ -89,7 +89,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bits(whole, tmp_path):
     [{"devices": 8}, {"trials": 7}, {"trials": 60}, {"devices": 8, "trials": 60}],
     ids=lambda options: ", ".join(f"{n} {what}" for what, n in options.items()),
 )
-def test_devices_and_chunks_do_not_show(whole, tmp_path, options):
+def test_devices_and_chunk_sizes_change_no_number_beyond_rounding(whole, tmp_path, options):
     """Not to the bit: a device that runs 1 trial, or 60, is given another program than for 3.
 
     XLA adds up in another order there, and most numbers differ in their last place.
@@ -127,7 +127,7 @@ def test_two_drivers_of_one_store_lose_nothing_and_count_nothing_twice(whole, tm
 
 
 @pytest.mark.slow
-def test_an_interruption_says_what_is_kept_and_how_to_go_on(whole, tmp_path):
+def test_an_interruption_says_what_is_kept_and_how_to_resume(whole, tmp_path):
     out = tmp_path / "out"
     with sweep(out) as started:
         wait_for(lambda: records(out), started)
@@ -141,7 +141,7 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(whole, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
-def test_a_full_disk_and_one_that_cannot_be_written_keep_what_is_there(whole, disk):
+def test_a_full_or_read_only_disk_keeps_finished_chunks(whole, disk):
     folder, remount = disk("size=800k")  # files of 4 kB each: of a few chunks
     out = folder / "out"
     with sweep(out) as started:
@@ -164,7 +164,7 @@ def test_a_full_disk_and_one_that_cannot_be_written_keep_what_is_there(whole, di
 
 
 @pytest.mark.slow
-def test_a_killed_run_of_an_experiment_goes_on_to_the_same_numbers(tmp_path):
+def test_a_killed_run_of_an_experiment_resumes_to_the_same_numbers(tmp_path):
     words = "run", "fig1", "--trials", 400, "--rounds", 2, "--memory", "2M"
     outs = tmp_path / "killed", tmp_path / "whole"
     with command(*words, "--out", outs[0], "--resume") as started:
@@ -173,7 +173,7 @@ def test_a_killed_run_of_an_experiment_goes_on_to_the_same_numbers(tmp_path):
         started.send_signal(signal.SIGKILL)
         started.wait()
     study = json.loads((parts / "study.json").read_text())
-    chunks = -(-400 // study["blocks"]["trial"])
+    chunks = -(-400 // study["space"]["blocks"]["trial"])
     assert len(records(parts)) < chunks and not (outs[0] / "fig1.csv").exists()
     for out, resume in zip(outs, (["--resume"], []), strict=True):
         with command(*words, "--out", out, *resume) as started:
@@ -184,7 +184,7 @@ def test_a_killed_run_of_an_experiment_goes_on_to_the_same_numbers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_does_not_answer_is_told_in_a_line(tmp_path):
+def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path):
     out, begun = tmp_path / "out", time.monotonic()
     with sweep(out, "--scheduler", "tcp://127.0.0.1:9") as started:
         code, printed, errors = finished(started)
@@ -240,7 +240,7 @@ def test_a_cluster_gives_the_same_bits(cluster, whole, whole_on_two, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_chunk_whose_worker_is_killed_is_done_by_another(cluster, whole_on_two, tmp_path):
+def test_the_chunk_of_a_killed_worker_is_computed_by_another(cluster, whole_on_two, tmp_path):
     """No chunk can be finished while the test holds the store's lock: all workers are at one."""
     out = tmp_path / "out"
     with sweep(out, "--scheduler", cluster.address) as started:

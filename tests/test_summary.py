@@ -7,8 +7,7 @@ import xarray
 
 import jaxota as jo
 from jaxota import stats
-from jaxota.study import summary as results
-from jaxota.study.summary import diverged, metric_of, power_ratio, summary
+from jaxota.study.summary import diverged, history, metric_of, power_ratio, summary
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -38,7 +37,7 @@ def kept():
 
 @pytest.mark.parametrize("difference", [False, True])
 @pytest.mark.parametrize("metric", ["gap", "loss"])
-def test_kept_means_and_kept_trials_are_summarised_alike(trials, kept, metric, difference):
+def test_kept_means_and_kept_trials_have_the_same_summary(trials, kept, metric, difference):
     one, other = (summary(data, metric, difference) for data in (trials, kept))
     for name in ("mean", "low", "high", "used", "trials"):
         a, b = (
@@ -52,30 +51,30 @@ def test_kept_means_and_kept_trials_are_summarised_alike(trials, kept, metric, d
 
 
 def test_intervals_are_those_of_stats(trials):
-    history = results.history(trials, algorithm="noisy", snr_db=10, step_size=0.01)
-    other = results.history(trials, algorithm="FedAvg", snr_db=10, step_size=0.01)
+    noisy = history(trials, algorithm="noisy", snr_db=10, step_size=0.01)
+    other = history(trials, algorithm="FedAvg", snr_db=10, step_size=0.01)
     band = summary(trials, "gap").at(algorithm=1, snr_db=1, step_size=0)
-    expected = stats.interval(stats.scores(history, "gap"))
+    expected = stats.interval(stats.scores(noisy, "gap"))
     apart = summary(trials, "gap", difference=True).at(algorithm=1, snr_db=1, step_size=0)
-    paired = stats.paired(stats.scores(history, "gap"), stats.scores(other, "gap"))
+    paired = stats.paired(stats.scores(noisy, "gap"), stats.scores(other, "gap"))
     for mine, theirs in ((band, expected), (apart, paired)):
         for name in ("mean", "low", "high"):
             np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), rtol=1e-6)
         assert (mine.used, mine.trials) == (theirs.used, theirs.trials) == (5, 5)
 
 
-def test_the_reference_differs_from_itself_by_nothing(trials):
+def test_the_difference_of_the_reference_to_itself_is_zero(trials):
     apart = summary(trials, "gap", difference=True)
     assert (apart.mean.sel(algorithm="FedAvg", step_size=0.01) == 0).all()
 
 
-def test_what_diverged_is_what_histories_say(trials):
+def test_diverged_agrees_with_histories(trials):
     found = diverged(trials)
     for name in ("FedAvg", "noisy"):
         for step in (0.01, 1e12):
             place = {"algorithm": name, "snr_db": 0, "step_size": step}
-            history = results.history(trials, **place)
-            np.testing.assert_array_equal(found.sel(place), history.diverged)
+            one = history(trials, **place)
+            np.testing.assert_array_equal(found.sel(place), one.diverged)
     assert found.any() and not found.all()
 
 
@@ -98,13 +97,13 @@ def test_one_coordinate_is_enough_to_diverge_and_a_shorter_model_is_not(trials):
     assert diverged(data)[0, 0].all()
 
 
-def test_the_metric_is_that_asked_for_or_the_studys(trials):
+def test_the_metric_defaults_to_the_studys(trials):
     assert metric_of(trials, None) == "loss" and metric_of(trials, "gap") == "gap"
     with pytest.raises(jo.InputError, match="--metric must be one of gap, loss, got 'speed'"):
         metric_of(trials, "speed")
 
 
-def test_power_is_of_the_larger_block():
+def test_power_ratio_is_that_of_the_larger_block():
     """Mean over trials of the larger of both blocks; where means were kept, the larger mean."""
     study = STUDY.replace(
         algorithms={"COBAAF": jo.cobaaf(1e-2, 2, 2), "COTAF": jo.cotaf(1e-2, 2, 2)},

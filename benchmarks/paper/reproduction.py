@@ -1,0 +1,245 @@
+"""Which of the choices that the paper leaves open do its claims depend on?
+
+    jaxota run benchmarks/paper/reproduction.py [--trials 4] [--dataset digits]
+
+Runs each figure as one study: its settings differ in numbers alone, and changes of structure are
+algorithms side by side. `--trials` is for regression; images have a quarter of them.
+"""
+
+import math
+
+import numpy as np
+import pandas
+import reproduction_plot
+import xarray
+from claim_parts import SCAFFOLD
+from claims import chosen_images
+from data_draws import NoisePerDraw, data_draws
+from reproduction_design import FAMILIES, aliases, resolution
+from reproduction_effects import Judged
+
+import jaxota as jo
+
+SNR_DB = 10.0
+MOST = 3  # choices that a line of the table names
+ROMAN = {3: "III", 4: "IV", 5: "V"}
+
+
+@jo.experiment("which choices left open the paper's claims depend on")
+def reproduction(run, seed=0, trials=4, dataset=None, data_dir=None):
+    """Run all figures at all settings, and find what the claims depend on."""
+    images, remark = chosen_images(FAMILIES["images"].parts, dataset, data_dir)
+    scores, powers, judged, studies = {}, {}, {}, {}
+    for family in FAMILIES.values():
+        options = images if family.name == "images" else {}
+        for figure in family.figures:
+            studies[figure] = figure_study(family, figure, seed, trials, **options)
+            scores[figure], powers[figure] = means(run(studies[figure]))
+        judged[family.name] = Judged.from_scores(family, scores)
+    data = {"regression": "synthetic regression", "images": studies["fig4"].task.title}
+    pairs = [(each, part) for each in judged.values() for part in each.family.parts]
+    return jo.Report(
+        name="reproduction",
+        caption=caption(seed, studies, data),
+        table=table(pairs),
+        remarks=[*remarks(pairs, judged, scores, powers), *([remark] if remark else [])],
+        dataset=to_dataset(judged, scores, powers),
+        csv=rows(pairs, data),
+        figure=lambda: reproduction_plot.draw(judged, scores),
+    )
+
+
+def figure_study(family, figure, seed, trials, **images):
+    """A figure at all settings: one axis for each choice of numbers, then the data draws."""
+    base = jo.figures.FIGURES[figure].study(seed, trials=trials, **images)
+    dim = (base.task.build() if images else base.task).dim
+    # A number in place of the convention, so that both are one program.
+    snr_db = {"vector": SNR_DB, "symbol": SNR_DB + 10 * math.log10(dim)}
+    over = data_draws(base.task.key, family.draws)
+    for choice in reversed(family.number_choices):
+        values = [snr_db.get(value, value) for value in choice.values]
+        over = jo.axis(choice.name, {choice.field: values}, choice.levels) * over
+    return base.replace(
+        algorithms=family.algorithms(figure),
+        channel=base.channel.replace(noise=NoisePerDraw(), control_power=base.channel.power),
+        rounds=family.rounds,
+        trials=max(1, trials // family.shrink) if trials > 0 else trials,
+        over=over,
+        every=family.every,
+        calibration_trials=family.calibration_trials,
+        reference="",
+        name=f"reproduction-{figure}",
+    )
+
+
+def means(dataset):
+    """Mean score [algorithm, choices…, evaluation, draw] and largest power ratio of any round.
+
+    Where a trial diverged a gap is infinite, an accuracy NaN.
+    """
+    metric = dataset.attrs["metric"]
+    score = dataset[metric].astype("float64").mean("trial", skipna=False)
+    score = score.where(np.isfinite(score), np.nan if metric == "accuracy" else np.inf)
+    blocks = [name for name in ("power", "control_power") if name in dataset]
+    power = [dataset[name].astype("float64").mean("trial", skipna=False) for name in blocks]
+    ratio = power[0] if len(power) == 1 else np.fmax(*power)
+    plain = [name for name in score.coords if name not in score.dims]
+    return (
+        score.drop_vars(plain).transpose(..., "evaluation", "draw").load(),
+        ratio.drop_vars(plain, errors="ignore").max("round", skipna=False).load(),
+    )
+
+
+def caption(seed, studies, data):
+    """One line that says what was run."""
+    words = []
+    for family in FAMILIES.values():
+        words.append(
+            f"{len(family.design)} settings of {len(family.choices)} choices on "
+            f"{data[family.name]} ({family.draws} data draws; trials per draw: "
+            f"{studies[family.figures[0]].trials}; calibration trials: {family.calibration_trials})"
+        )
+    return (
+        f"reproduction: the paper's claims under choices that it leaves open, SNR {SNR_DB:g} dB: "
+        f"{', '.join(words)}, seed {seed}"
+    )
+
+
+def table(pairs):
+    """Rows of cells: on how many settings a part holds, and the choices that change it most."""
+    cells = [["claim", "settings", "share", "depends most on (change of the share of draws, %)"]]
+    for judged, part in pairs:
+        count, settings, (low, high, _) = judged.share_of_settings(part)
+        share = f"{100 * count / settings:.0f} [{100 * low:.0f}, {100 * high:.0f}] %"
+        decided = [effect for effect in judged.main_effects(part) if effect.decided]
+        largest = sorted(decided, key=lambda effect: -abs(effect.change))[:MOST]
+        name, depends = f"({part.name}) {part.words}", "; ".join(map(_in_words, largest)) or "–"
+        cells.append([name, f"{count} of {settings}", share, depends])
+    return cells
+
+
+def remarks(pairs, judged, scores, powers):
+    """Sentences under the table: how to read it, the designs, and where the figures appear."""
+    effects = sum(len(each.main_effects(part)) for each, part in pairs)
+    lines = [
+        "A setting counts for a part if the part holds on more than half of its data draws, which "
+        "are too few for a verdict on a single setting. Shares are of the settings of the design, "
+        "with Wilson's 95 % interval, as if they were a sample of such settings.",
+        "Changes are main effects: mean over the design at the other level minus mean at ours, "
+        f"with 95 % intervals over data draws, uncorrected. Of all {effects}, about "
+        f"{effects // 20} would exclude 0 if nothing mattered.",
+        *(_design_in_words(each.family) for each in judged.values()),
+        "A figure appears at a setting if all of its claims hold on most draws there; of (3a) and "
+        "(3b), (4a) and (4b), (7b) and (7c), which read the same words, one is enough. The setting "
+        "named is the one with the fewest changes from ours. The same draws choose and judge it: "
+        "another seed may find another setting.",
+    ]
+    for each in judged.values():
+        lines += [_appearance(each, figure, powers[figure]) for figure in each.family.figures]
+    return [*lines, _near_scaffold(judged["images"], scores["fig5"])]
+
+
+def _in_words(effect):
+    half = 100 * (effect.high - effect.low) / 2
+    change = f"{100 * effect.change:+.0f}".replace("-", "−")
+    return f"{effect.choice} {effect.level} {change} ± {half:.0f}"
+
+
+def _design_in_words(family):
+    """The choices of a family, ours first, and which interactions confound their effects."""
+    choices = "; ".join(f"{c.name} {' or '.join(c.levels)}" for c in family.choices)
+    confounded = aliases(family.choices)
+    clear = ", ".join(name for name, pairs in confounded.items() if not pairs)
+    mixed = "; ".join(f"{name} with {', '.join(p)}" for name, p in confounded.items() if p)
+    structure = [number for number, choice in enumerate(family.choices) if choice.touches]
+    structures = len(np.unique(family.design[:, structure], axis=0))
+    roman = ROMAN.get(resolution(family.choices), "above V")
+    return (
+        f"{family.name}, ours first: {choices}. {len(family.design)} settings: all combinations of "
+        f"the numbers, each with an orthogonal array of {structures} structures; resolution "
+        f"{roman}. Clear of all interactions of two choices: {clear or 'none'}. Aliased: "
+        f"{mixed or 'none'}."
+    )
+
+
+def _appearance(judged, figure, powers):
+    """Say where a figure appears, on how many draws, and which verdict that allows."""
+    family, place = judged.family, judged.place_of_figure(figure)
+    words, point = judged.words(place), family.points[place.point]
+    if not place.appears:
+        return (
+            f"{figure} appears nowhere in the design; nearest, {place.held} of {place.claims} "
+            f"claims: {words}."
+        )
+    names = {name for part in family.parts for where, name in part.sources if where == figure}
+    at = {name: index for name, index in family.place(point).items() if name != "evaluation"}
+    labels = [family.label(name, point) for name in sorted(names)]
+    power = float(np.nanmax(powers.sel(algorithm=labels).isel(at).median("draw")))
+    count = round(place.share * family.draws)
+    where = "at our settings" if words == "ours" else f"at {words}"
+    return (
+        f"{figure} appears {where}, each claim on at least {count} of {family.draws} draws "
+        f"({jo.stats.verdict(count, family.draws)}); the largest power ratio there is {power:.3g}."
+    )
+
+
+def _near_scaffold(judged, scores):
+    """Say what brings COBAAF near SCAFFOLD on imbalanced images."""
+    family = judged.family
+    (part,) = (part for part in family.parts if part.name == "7d")
+    place = judged.place_of_part(part)
+
+    def accuracies(point):
+        at, words = family.place(point), []
+        for name in ("COTAF", "COBAAF", SCAFFOLD):
+            values = scores.sel(algorithm=family.label(name, point)).isel(at)
+            words.append(f"{name.split(' (')[0]} {float(values.median('draw')):.3f}")
+        return ", ".join(words)
+
+    ours, best = accuracies(family.points[0]), accuracies(family.points[place.point])
+    start = f"({part.name}) {part.words}: at our settings {ours}."
+    if place.appears:
+        return f"{start} It takes {judged.words(place)}: {best}."
+    return f"{start} Nothing in the design does it; nearest: {judged.words(place)}: {best}."
+
+
+def rows(pairs, data):
+    """Tidy rows of the CSV: shares, main effects, and where each part holds."""
+    head = ["part", "claim", "data", "quantity", "choice", "level", "value", "low", "high"]
+    lines = []
+    for judged, part in pairs:
+        lead = part.name, part.words, data[judged.family.name]
+        count, settings, (low, high, _) = judged.share_of_settings(part)
+        ours = float(judged.shares(part)[0])
+        lines += [
+            [*lead, "share of settings", "", "", count / settings, low, high],
+            [*lead, "share of draws at our settings", "", "", ours, None, None],
+            *([*lead, "main effect", *effect] for effect in judged.main_effects(part)),
+        ]
+        place = judged.place_of_part(part)
+        kind = "holds with fewest changes at" if place.appears else "holds nowhere; nearest"
+        lines.append([*lead, kind, judged.words(place), "", place.share, None, None])
+    return pandas.DataFrame(lines, columns=head)
+
+
+def to_dataset(judged, scores, powers):
+    """Scores and power ratios of each figure; levels, effects and shares of each family."""
+    variables, coords = {}, {}
+    for name, each in judged.items():
+        family, part, point = each.family, f"{name}_part", f"{name}_point"
+        effects = np.stack([each.effects[p.name] for p in family.parts])
+        shares = np.stack([each.shares(p) for p in family.parts])
+        variables[f"{name}_level"] = (point, f"{name}_choice"), family.points
+        variables[f"{name}_effect"] = (part, point, f"{name}_draw"), effects
+        variables[f"{name}_share"] = (part, point), shares
+        coords[part] = [p.name for p in family.parts]
+        coords[f"{name}_choice"] = [choice.name for choice in family.choices]
+        designed = np.arange(len(family.points)) < len(family.design)
+        coords[f"{name}_designed"] = point, designed
+        for figure in family.figures:
+            own = {dim: f"{name}_{dim}" for dim in scores[figure].dims if dim != "algorithm"}
+            own["algorithm"] = f"{figure}_algorithm"
+            variables[f"{figure}_score"] = scores[figure].rename(own)
+            kept = {dim: own[dim] for dim in powers[figure].dims}
+            variables[f"{figure}_power_ratio"] = powers[figure].rename(kept)
+    return xarray.Dataset(variables, coords)

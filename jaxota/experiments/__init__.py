@@ -1,1 +1,0 @@
-"""What there is to run: figures, theory beside simulation, and how each is shown."""
