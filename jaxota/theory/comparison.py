@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments as _arguments
-from jaxota._core import inputs
+from jaxota._core import arguments, inputs
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
 from jaxota._core.part import Numbers, Scalar, part
@@ -44,7 +43,7 @@ class Comparison:
 
 
 def compare(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
@@ -63,7 +62,7 @@ def compare(
     allows; the bound then comes from the constants of the final run.
 
     Args:
-        key: random key of the runs, as for `simulate`.
+        key: random key, or seed, of the runs, as for `simulate`.
         algorithm: its step size is replaced by `step_size`.
         channel: one setting.
         task: a task that knows its optimum, as `jo.tasks.regression` does, with one set of data.
@@ -84,27 +83,20 @@ def compare(
                 f"step_size must be a number, or {len(ends)} of them, one for each of rounds, "
                 f"got shape {list(step_size.shape)}"
             )
-    arguments, options = _arguments.experiment(
+    checked, options = arguments.experiment(
         key, algorithm, channel, task, max(ends), trials, calibration_trials=calibration_trials
     )
-    setting = {name: arguments[name] for name in ("algorithm", "channel", "task")}
-    _arguments.refuse_swept(**setting)
-    refuse_unknown(**setting)
-    run = functools.partial(
-        _runs,
-        options._replace(
-            chunk=trials_at_once((setting["algorithm"],), setting["task"], len(ends)),
-            over=spread(1, len(ends)),
-        ),
-        largest_count(setting["task"]),
-        key=arguments["key"],
-        trials=arguments["trials"],
-        rounds=jnp.asarray(ends, "float32"),
-        **setting,
-    )
+    parts = {name: checked[name] for name in ("algorithm", "channel", "task")}
+    arguments.refuse_swept(**parts)
+    refuse_unknown(**parts)
+    chunk = trials_at_once((parts["algorithm"],), parts["task"], len(ends))
+    options = options._replace(chunk=chunk, over=spread(1, len(ends)))
     each, applied = jnp.asarray(ends, "float32"), _applied(theorem)
+    drawn = {name: checked[name] for name in ("key", "trials")}
+    samples = largest_count(parts["task"])
+    run = functools.partial(_runs, options, samples, rounds=each, **drawn, **parts)
     if step_size is None:
-        largest = theorem(_known_before(**setting), 1.0).largest_step
+        largest = theorem(_known_before(**parts), 1.0).largest_step
         constants = run(step_size=jnp.broadcast_to(largest, each.shape))[0]
         constants = jax.device_get(constants)  # sharded arrays would compile another program
         step_size = applied(constants, each, None).step_size
@@ -123,7 +115,7 @@ def _applied(theorem: Callable[..., Bound]) -> Callable[..., Bound]:
 
 @functools.partial(compiled, static=("options", "samples"))
 def _runs(
-    options: _arguments.Options,
+    options: arguments.Options,
     samples: int,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],

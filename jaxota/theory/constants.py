@@ -11,11 +11,12 @@ from jaxota.errors import InputError
 
 @part
 class Constants:
-    """The numbers that Theorems 1, 2 and 3 are made of. Squared letters are held squared.
+    """The constants of Theorems 1, 2 and 3; constants that are written squared are stored squared.
 
-    `measure` says where they come from. σ² and M² are of the models met at one step size in so many
-    rounds, σ_θ and σ_c of those gains; the theorems' conditions say where they are asked for more.
-    Of constants made by hand, `None` in the last two, whoever made them vouches.
+    `measure` determines them from runs. σ² and M² then hold for the models visited at one step size
+    in so many rounds, σ_θ and σ_c for the gains of these runs; the conditions of a `Bound` report
+    where a theorem is evaluated beyond that. Constants chosen by hand leave step_size and rounds
+    None, and are trusted.
 
     Attributes:
         smoothness: β of AS1.
@@ -27,12 +28,12 @@ class Constants:
         initial_distance: d_0 = ‖θ^0 − θ*‖².
         control_distance: Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃².
         model_noise: σ_θ = max_r sw2/(1 + ν/s²), per coordinate.
-        control_noise: σ_c, the same of the control block.
+        control_noise: σ_c, the same for the control block.
         users, steps, dim: N, K and d.
         participants: S of AS4.
         power, control_power: P, and P of the control block.
         threshold, control_threshold: h_min and ρ_min.
-        step_size, rounds: η and R of the runs that were measured.
+        step_size, rounds: η and R of the measured runs, or None.
     """
 
     smoothness: Traced[Scalar] = traced(above=0.0)
@@ -59,14 +60,13 @@ class Constants:
     replace = dataclasses.replace
 
 
-def together(**arrays: Any) -> None:
-    """Refuse arrays of shapes that do not go together."""
+def check_shapes(**arrays: Any) -> None:
+    """Refuse arrays whose shapes do not broadcast."""
+    shapes = {name: np.shape(array) for name, array in arrays.items() if array is not None}
     try:
-        np.broadcast_shapes(*(np.shape(array) for array in arrays.values() if array is not None))
+        np.broadcast_shapes(*shapes.values())
     except ValueError:
-        shapes = ", ".join(
-            f"{name} {list(np.shape(x))}" for name, x in arrays.items() if x is not None
-        )
+        listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise InputError(
-            f"{next(iter(arrays))} must be of a shape that goes with {shapes}"
+            f"{next(iter(arrays))} must be of a shape that goes with {listed}"
         ) from None

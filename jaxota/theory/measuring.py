@@ -1,4 +1,4 @@
-"""What the theorems call constants, measured on a task by running the algorithm."""
+"""Measure the theorems' constants on a task by running the algorithm."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments as _arguments
+from jaxota._core import arguments
 from jaxota._core.devices import Spread, compiled
 from jaxota._core.part import Numbers, Scalar
 from jaxota._core.state import Moments, Plan
@@ -23,7 +23,7 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def measure(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | int,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
@@ -33,56 +33,56 @@ def measure(
     plan: Plan | None = None,
     initial: Numbers | None = None,
 ) -> Constants:
-    """The theorems' constants for `algorithm` over `channel` on `task`, from runs of it.
+    """Measure the theorems' constants for `algorithm` over `channel` on `task` by running it.
 
-    Args:
-        key: of the runs, as `simulate` takes it.
-        algorithm, channel: one setting each; the constants are of this step size.
-        task: one that knows its optimum, as `jo.tasks.regression` does, with one set of data.
-        rounds: R of each run; ask the theorems for no more than twice as many.
-        trials: number of runs. Maxima over the region grow with it where initial models are random:
-            for constants of one start, give one `initial` in every row.
-        plan: what calibration would yield; by default it is measured, as `simulate` does.
-        initial: [trial, d] models to start from; by default the task draws them.
-
-    Θ is the region these runs visit: every broadcast model, and every user's model after its K
-    steps; those between are left out. Of it come:
+    Maxima are over Θ, the region that the runs visit: every broadcast model, and every user's model
+    after its K steps; the models in between are left out.
 
     smoothness, strong_convexity: the largest and least eigenvalue of any user's Hessian, exact; it
         is the same everywhere in least squares.
-    gradient_variance: largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
-    gradient_bound: largest E‖g_i‖² in Θ, and no less than the gains need, which in the proofs are
+    gradient_variance: the largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
+    gradient_bound: the largest E‖g_i‖² in Θ, but no less than the gains need. The proofs have gains
         1/α ≤ (KηM)²/P and 1/β ≤ M²/P: calibration may have met larger updates than the runs, and
-        `Bounded` takes an M of its own.
+        `Bounded` has an M of its own.
     dissimilarity_factor, dissimilarity: B² is the slope, at least 1, of a least squares line of
         mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models (less if that leaves G² = 0), and G² the
-        least that makes AS3 true of each of them.
+        least offset that makes AS3 true at each of them.
     initial_distance, control_distance: means over trials; the bounds are concave in them where
         their logarithms exceed 1.
-    model_noise, control_noise: σ_θ and σ_c, largest of all rounds with `participants` users, from
-        the gains and prior variances of the plan (Online: from the gains of the run; with no prior:
-        sw2). S users have s² = mean_i σ_i²/S, by Jensen no less than what sets of S users give on
-        average. They are true of the run as far as the prior is: calibration's is of a noise-free
-        run on a fifth of the data, users taken as independent.
-    participants: least number heard in any round: S under AS4, N with no fading.
-    The rest are choices of algorithm and channel, η and R of the runs among them.
+    model_noise, control_noise: σ_θ and σ_c, the largest of all rounds with `participants` users,
+        from the gains and prior variances of the plan (Online: from the gains of the run; without a
+        prior: sw2). S users have s² = mean_i σ_i²/S, by Jensen no less than what sets of S users
+        give on average. They are true of the run as far as the prior is: calibration's is of a
+        noise-free run on a fifth of the data, with users taken as independent.
+    participants: the least number of users heard in any round: S under AS4, N without fading.
+
+    The other constants are choices of algorithm and channel, among them η and R of the runs.
+
+    Args:
+        key: random key, or seed, of the runs, as for `simulate`.
+        algorithm, channel: one setting; the constants belong to its step size.
+        task: a task that knows its optimum, as `jo.tasks.regression` does, with one set of data.
+        rounds: R of each run; theorems should be evaluated for at most twice as many.
+        trials: number of runs. Maxima over the region grow with it where initial models are random;
+            for the constants of one start, give one `initial` in every row.
+        plan: result of `jo.calibrate`; by default it is measured, as `simulate` does.
+        initial: [trial, d] models to start from; by default the task draws them.
     """
-    arguments, options = _arguments.experiment(
+    checked, options = arguments.experiment(
         key, algorithm, channel, task, rounds, trials, plan, initial
     )
-    _arguments.refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
-    refuse_unknown(**{k: arguments[k] for k in ("algorithm", "channel", "task")})
-    samples = largest_count(arguments["task"])
-    # One device does it all.
-    region, used = _visit(options._replace(over=Spread()), samples, **arguments)
-    parts = arguments["algorithm"], arguments["channel"], arguments["task"]
-    constants = summarise(region, used, *parts, jnp.float32(rounds))
+    parts = {name: checked[name] for name in ("algorithm", "channel", "task")}
+    arguments.refuse_swept(**parts, plan=checked["plan"])
+    refuse_unknown(**parts)
+    options = options._replace(over=Spread())  # on one device
+    region, used = _visit(options, largest_count(parts["task"]), **checked)
+    constants = summarise(region, used, **parts, rounds=jnp.float32(rounds))
     refuse_diverged(constants)
     return constants
 
 
 def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
-    """Refuse what the theorems do not speak of."""
+    """Refuse settings that the theorems say nothing about."""
     if getattr(task, "redraw", False):
         raise InputError("task.redraw must be False here: constants belong to one set of data")
     if not hasattr(jax.eval_shape(task.problem, 0), "optimum"):
@@ -90,24 +90,17 @@ def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
             "task must know its optimum, as jo.tasks.regression does: d_0 is measured from it"
         )
     air = algorithm.medium(channel)
-    noise, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
-    if noise is not None and over is not None and over > 0 and not _TINY <= noise < np.inf:
+    variance, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
+    if variance is not None and over is not None and over > 0 and not _TINY <= variance < np.inf:
         raise InputError(
             f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite in "
             f"float32, as σ_θ is of its size, got {float(channel.power):g}"
         )
-    for path, part, name in (
-        ("algorithm.local", algorithm.local, "step_size"),
-        ("algorithm.local", algorithm.local, "batch"),
-        ("algorithm.estimate", algorithm.estimate, "spread"),
-        ("channel.fading", channel.fading, "floors"),
-    ):
-        if not hasattr(part, name):
-            raise InputError(f"{path} must have `{name}`, of which the theorems speak")
+    noise.check_parts(algorithm, channel)
     if not getattr(algorithm.local, "plain", False):
         raise InputError(
-            "algorithm.local must step by gradients alone here: the theorems know no optimiser, "
-            "and no pull"
+            "algorithm.local must step by gradients alone here: the theorems cover neither "
+            "optimisers nor proximal terms"
         )
 
 
@@ -118,7 +111,7 @@ def refuse_diverged(constants: Constants) -> None:
 
 
 def largest_count(task: Task) -> int:
-    """Number of samples of the user that holds most."""
+    """Return the number of samples of the user that holds most."""
     return int(np.max(_counts(task)))
 
 
@@ -139,59 +132,55 @@ def summarise(
     task: Task,
     rounds: Scalar,
 ) -> Constants:
-    """The constants of a region's first `rounds` rounds; `rounds` is traced."""
+    """Compute the constants of a region's first `rounds` rounds; `rounds` is traced."""
     inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
-    heard = jnp.maximum(jnp.where(inside, region.heard, jnp.inf).min(), 1.0)
-    slope, offset = _line(region.common, region.own, inside)
-    bound = jnp.max(region.second, where=inside, initial=0.0)
-    sigmas, lag = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
+    heard = jnp.maximum(jnp.where(inside, region.participants, jnp.inf).min(), 1.0)
+    slope, offset = _line(region.gradient, region.user_gradients, inside)
+    bound = jnp.max(region.gradient_square, where=inside, initial=0.0)
+    sigmas, control_distance = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
     moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
     for block, energies in enumerate((region.energy, region.control_energy)):
         if energies is not None:
             run = moments[block], energies, heard, inside
             sigmas[block], needed = noise.largest(algorithm, channel, task.dim, block, *run)
             bound = jnp.maximum(bound, needed)
-    if algorithm.local.controlled:
-        lag = region.lag[:, 0].mean()
+    if region.control_distance is not None:
+        control_distance = region.control_distance[:, 0].mean()
+    local: Any = algorithm.local  # see `check_parts`
+    fading: Any = channel.fading
+    floor, control_floor = map(jnp.float32, fading.floors)
     return Constants(
         smoothness=region.smoothness,
         strong_convexity=region.strong_convexity,
-        gradient_variance=jnp.max(region.variance, where=inside, initial=0.0),
+        gradient_variance=jnp.max(region.gradient_variance, where=inside, initial=0.0),
         gradient_bound=bound,
         dissimilarity=offset,
         dissimilarity_factor=slope,
         initial_distance=region.distance[:, 0].mean(),
-        control_distance=lag,
+        control_distance=control_distance,
         model_noise=sigmas[0],
         control_noise=sigmas[1],
+        users=jnp.float32(task.users),
+        steps=jnp.float32(local.steps),
+        dim=jnp.float32(task.dim),
         participants=heard,
+        power=channel.power,
+        control_power=channel.control_budget,
+        threshold=floor,
+        control_threshold=control_floor,
+        step_size=local.step_size,
         rounds=jnp.float32(rounds),
-        **_chosen(algorithm, channel, task),
     )
-
-
-def _chosen(algorithm: Any, channel: Any, task: Task) -> dict[str, Any]:
-    """The constants that are choices."""
-    floor, control_floor = map(jnp.float32, channel.fading.floors)
-    return {
-        "users": jnp.float32(task.users),
-        "steps": jnp.float32(algorithm.local.steps),
-        "dim": jnp.float32(task.dim),
-        "power": channel.power,
-        "control_power": channel.control_budget,
-        "threshold": floor,
-        "control_threshold": control_floor,
-        "step_size": algorithm.local.step_size,
-    }
 
 
 def _line(
     x: Float[Array, "trial round"], y: Float[Array, "trial round"], inside: Bool[Array, "1 round"]
 ) -> tuple[Scalar, Scalar]:
-    """B² ≥ 1 and G² ≥ 0 of y ≤ G² + B²·x: a least squares slope, then the least offset."""
+    """Return B² ≥ 1 and G² ≥ 0 with y ≤ G² + B²·x: a least squares slope, the least offset."""
     mean_x, mean_y = x.mean(where=inside), y.mean(where=inside)
     moment = jnp.mean((x - mean_x) * (y - mean_y), where=inside)
     spread = jnp.mean((x - mean_x) ** 2, where=inside)
-    enough = jnp.max(jnp.where(x > 0, y / x, jnp.inf), where=inside, initial=1.0)  # with G² = 0
-    slope = jnp.clip(jnp.where(spread > 0, moment / spread, 1.0), 1.0, enough)
+    # With the slope max y/x, G² = 0 is enough: a larger slope would only loosen the bound.
+    largest = jnp.max(jnp.where(x > 0, y / x, jnp.inf), where=inside, initial=1.0)
+    slope = jnp.clip(jnp.where(spread > 0, moment / spread, 1.0), 1.0, largest)
     return slope, jnp.max(y - slope * x, where=inside, initial=0.0)

@@ -1,4 +1,4 @@
-"""Proposition 1: what the MMSE estimate leaves of the channel's noise."""
+"""Channel noise as the theorems count it: Proposition 1, and σ_θ and σ_c of an algorithm."""
 
 from typing import Any
 
@@ -7,15 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from jaxota._core import arguments as _arguments
-from jaxota._core import inputs as _validate
+from jaxota._core import arguments, inputs
 from jaxota._core.part import Numbers, Scalar, part
 from jaxota._core.state import Moments, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.tasks.problem import Task
-from jaxota.theory.constants import together
+from jaxota.theory.constants import check_shapes
 
 
 @part
@@ -23,8 +22,8 @@ class Error:
     """Mean squared errors per coordinate of two estimates of an average.
 
     Attributes:
-        mmse: the conditional mean's, Proposition 1: ν·s²/(s² + ν).
-        identity: of what was received, as it is: ν.
+        mmse: that of the conditional mean, Proposition 1: ν·s²/(s² + ν).
+        identity: that of the received values themselves: ν.
         sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
     """
 
@@ -36,36 +35,35 @@ class Error:
 def proposition_1(
     noise: ArrayLike, gain: ArrayLike, variances: Numbers, threshold: ArrayLike = 1.0
 ) -> Error:
-    """Errors of estimating the average of the users heard; Prop. 1 and its like for controls.
+    """Compute the errors of estimating the average of the users heard; Prop. 1, also for controls.
+
+    ν = sw2/(|S|²·α·h_min²) and s² = Σ_i σ_i²/|S|², as in the main text; the appendix's
+    var = s²/N² + sw2 and μ/N are slips. It holds when the prior is true: coordinates and users
+    independent and Gaussian.
 
     Args:
         noise: sw2, the channel's noise variance per coordinate.
         gain: α of the model block, or β of the control block.
-        variances: [user] prior variances σ_i² (or v_i²) of those heard, S^r; from 0 to ∞.
+        variances: [user] prior variances σ_i² (or v_i²) of the users heard, S^r; from 0 to ∞.
         threshold: h_min (or ρ_min) under fading.
-
-    ν = sw2/(|S|²·α·h_min²), s² = Σ_i σ_i²/|S|²: the main text; the appendix's var = s²/N² + sw2 and
-    μ/N are slips. Holds when the prior is true: coordinates and users independent and Gaussian.
     """
-    variances = _validate.number("variances", variances, 0.0, infinite=True)
+    variances = inputs.number("variances", variances, 0.0, infinite=True)
     if variances.ndim != 1 or not variances.size:
         raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
-    noise, count = _validate.number("noise", noise, 0.0, infinite=True), variances.size
-    gain, threshold = (
-        _validate.number(name, value, above=0.0)
-        for name, value in (("gain", gain), ("threshold", threshold))
-    )
-    together(noise=noise, gain=gain, threshold=threshold)
+    noise, count = inputs.number("noise", noise, 0.0, infinite=True), variances.size
+    gain = inputs.number("gain", gain, above=0.0)
+    threshold = inputs.number("threshold", threshold, above=0.0)
+    check_shapes(noise=noise, gain=gain, threshold=threshold)
     received = noise / gain / (count * threshold) ** 2
     spread = variances.mean() / count
-    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact for 0 and ∞ in either place
-    loud = spread * gain * (count * threshold) ** 2  # where the noise has no end
-    sigma = jnp.where(jnp.isinf(noise), loud, noise_after(noise, received, spread))
+    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact where either is 0 or ∞
+    limit = spread * gain * (count * threshold) ** 2  # of σ for infinite noise
+    sigma = jnp.where(jnp.isinf(noise), limit, noise_after(noise, received, spread))
     return Error(mmse, received, sigma)
 
 
 def noise_after(noise: Array, received: Array, spread: Array) -> Array:
-    """σ_θ = sw2/(1 + ν/s²): what the MMSE estimate leaves of sw2. ν = `received`, s² = `spread`."""
+    """Return σ_θ = sw2/(1 + ν/s²), what MMSE leaves of sw2; ν = `received`, s² = `spread`."""
     ratio = jnp.where(received > 0, received / spread, 0.0)
     return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
 
@@ -89,22 +87,22 @@ def effective_noise(
         rounds: R.
         plan: what `jo.calibrate` measured, for an algorithm that needs a plan.
     """
-    arguments, _ = _arguments.experiment(
+    checked, _ = arguments.experiment(
         jax.random.key(0), algorithm, channel, task, rounds, trials=1, plan=plan
     )
-    algorithm, channel, plan = (arguments[name] for name in ("algorithm", "channel", "plan"))
-    _arguments.refuse_swept(algorithm=algorithm, channel=channel, plan=plan)
+    algorithm, channel, plan = (checked[name] for name in ("algorithm", "channel", "plan"))
+    arguments.refuse_swept(algorithm=algorithm, channel=channel, plan=plan)
+    check_parts(algorithm, channel)
     if algorithm.needs and plan is None:
         raise InputError("plan must be given for this algorithm: jo.calibrate measures one")
     chosen = channel.participants
     heard = jnp.float32(chosen if chosen is not None else task.users)
     # NaN shows in 1/α if a precoder reads the energies of a run.
     energies = jnp.full((1, rounds, task.users), jnp.nan)
-    inside = jnp.ones((1, 1), bool)
     moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
     sigmas = [jnp.float32(0.0)] * 2
     for block in range(1 + bool(algorithm.local.controlled)):
-        run = moments[block], energies, heard, inside
+        run = moments[block], energies, heard, jnp.ones((1, 1), bool)
         sigma, bound = largest(algorithm, channel, task.dim, block, *run)
         sigmas[block] = jnp.where(jnp.isnan(bound), jnp.nan, sigma)
         if not isinstance(bound, jax.core.Tracer) and jnp.isnan(bound):
@@ -115,7 +113,16 @@ def effective_noise(
     return sigmas[0], sigmas[1]
 
 
-_NOTHING: Any = None  # what no precoder reads
+def check_parts(algorithm: Algorithm, channel: Channel) -> None:
+    """Refuse parts without the attributes that the theorems need beyond the parts' protocols."""
+    for path, part_, name in (
+        ("algorithm.local", algorithm.local, "step_size"),
+        ("algorithm.local", algorithm.local, "batch"),
+        ("algorithm.estimate", algorithm.estimate, "spread"),
+        ("channel.fading", channel.fading, "floors"),
+    ):
+        if not hasattr(part_, name):
+            raise InputError(f"{path} must have `{name}`, of which the theorems speak")
 
 
 def largest(
@@ -128,13 +135,14 @@ def largest(
     heard: Scalar,
     inside: Bool[Array, "1 round"],
 ) -> tuple[Scalar, Scalar]:
-    """max_r σ^r of a block, and the least M² by which 1/α ≤ (KηM)²/P (1/β ≤ M²/P) is true of it.
+    """Return max_r σ^r of a block, and the least M² with 1/α ≤ (KηM)²/P (1/β ≤ M²/P) in all rounds.
 
     Args:
-        block: 0 is the model block, with σ_θ; 1 the control block, with σ_c.
-        moments: what the plan knows of the block [round, …], or ().
+        algorithm, channel, dim: of the run.
+        block: 0 for the model block, with σ_θ; 1 for the control block, with σ_c.
+        moments: the plan's rows of the block [round, …], or None.
         energies: ‖·‖² of what users sent.
-        heard: the number of users.
+        heard: number of users heard.
         inside: which rounds count.
     """
     air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
@@ -142,18 +150,18 @@ def largest(
     if noise is None or over is None:
         return jnp.float32(0.0), jnp.float32(0.0)
     reach = (algorithm.local.reach, jnp.float32(1.0))[block]
-    # What theory asks of parts beyond their protocols.
-    fading: Any = channel.fading
+    fading: Any = channel.fading  # see `check_parts`
     estimator: Any = algorithm.estimate
     floor = fading.floors[block]
+    absent: Any = None  # precoders read no values, only power, reach, moments and energies
 
     def one(moments: Any, energies: Float[Array, "user"]) -> tuple[Scalar, Scalar]:
-        sent = Block(_NOTHING, _NOTHING, _NOTHING, power, reach, moments, energies=energies)
-        energy = jnp.max(algorithm.precode.energy(sent))
+        sent = Block(absent, absent, absent, power, reach, moments, energies=energies)
+        energy = jnp.max(algorithm.precode.energy(sent))  # P/α
         received = over * energy / (heard * floor) ** 2
         spread = estimator.spread(moments, heard)
         return noise_after(noise, received, spread), energy / reach**2
 
-    found = jax.vmap(jax.vmap(one), (None, 0))(moments, energies)
-    sigma, needed = (jnp.max(jnp.where(inside, x, 0.0)) for x in found)
-    return sigma, needed
+    by_round = jax.vmap(jax.vmap(one), (None, 0))(moments, energies)
+    sigma, bound = (jnp.max(jnp.where(inside, x, 0.0)) for x in by_round)
+    return sigma, bound

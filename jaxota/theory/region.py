@@ -1,4 +1,4 @@
-"""The region of models that an algorithm visits, and what it meets there."""
+"""The region of models that the runs of an algorithm visit, and the gradients met there."""
 
 import functools
 from typing import Any
@@ -21,23 +21,21 @@ from jaxota.tasks.problem import Task
 
 @part
 class Region:
-    """What trials met on their way, round by round: the models they broadcast, and where users
-    ended up from there.
-    """
+    """Statistics of every round of every trial, at the broadcast model and after users' steps."""
 
     smoothness: Scalar  # β
     strong_convexity: Scalar  # μ
-    variance: Float[Array, "trial round"]  # the largest E‖g_i − ∇f_i‖² of any user
-    second: Float[Array, "trial round"]  # the largest E‖g_i‖²
-    own: Float[Array, "trial round"]  # mean_i ‖∇f_i‖² at the broadcast model
-    common: Float[Array, "trial round"]  # ‖∇F‖² there
+    gradient_variance: Float[Array, "trial round"]  # the largest E‖g_i − ∇f_i‖² of any user
+    gradient_square: Float[Array, "trial round"]  # the largest E‖g_i‖²
+    user_gradients: Float[Array, "trial round"]  # mean_i ‖∇f_i‖² at the broadcast model
+    gradient: Float[Array, "trial round"]  # ‖∇F‖² at the broadcast model
     distance: Float[Array, "trial round"]  # ‖θ̂ − θ*‖²
-    lag: Float[Array, "trial round"]  # Σ_i ‖c_i − ∇f_i(θ*)‖²
+    control_distance: Float[Array, "trial round"] | None  # Σ_i ‖c_i − ∇f_i(θ*)‖²
     energy: Float[Array, "trial round user"]  # ‖Δ_i‖²
     control_energy: Float[Array, "trial round user"] | None  # ‖c_i‖² of that round
     power: Float[Array, "trial round"]  # max_i ‖x_i‖²/P of the model block
-    heard: Float[Array, "trial round"]  # number of users
-    gap: Float[Array, "trial round"]  # F(θ̄^r) − F*, of the weighted average after that round
+    participants: Float[Array, "trial round"]  # number of users heard
+    gap: Float[Array, "trial round"]  # F(θ̄^r) − F* of the weighted average after that round
 
 
 def visit(
@@ -52,15 +50,19 @@ def visit(
     initial: Float[Array, "trial d"] | None,
     calibrated_from: Float[Array, "trial d"] | None = None,
 ) -> tuple[Region, Plan | None]:
-    """To be compiled: the region that these trials visit, and the plan they used.
+    """Run the trials; return the region that they visit, and the plan that they used.
 
-    `samples` is the most that any user holds; a plan that is missing is measured from the models
-    `calibrated_from`, or from those that the task draws.
+    Args:
+        options: shapes of the program, which is to be compiled.
+        samples: number of samples of the user that holds most.
+        key, trials, algorithm, channel, task, initial: as for `simulate`.
+        plan: measured here if it is None and the algorithm needs one.
+        calibrated_from: models from which calibration starts; by default the task draws them.
     """
     if algorithm.needs and plan is None:
         plan = measure_plan(options, key, algorithm, task, calibrated_from)
     problem = task.problem(0)
-    reveal = functools.partial(_met, algorithm.local, problem, jnp.arange(samples))
+    reveal = functools.partial(_statistics, algorithm.local, problem, jnp.arange(samples))
     moments = (algorithm.moments(plan),)
 
     def trial(t: Int[Array, ""]) -> Any:
@@ -68,41 +70,41 @@ def visit(
         run = key, t, (algorithm,), channel, problem, moments, start, options.rounds
         return one_trial(*run, reveal)[1][0]
 
-    seen = in_chunks(trial, trials, options.chunk)
-    return Region(*curvature(problem), **seen), plan
+    statistics = in_chunks(trial, trials, options.chunk)
+    return Region(*curvature(problem), **statistics), plan
 
 
-def _met(
+def _statistics(
     local: Any,
     problem: Any,
-    each: Int[Array, "sample"],
+    samples: Int[Array, "sample"],
     r: Int[Array, ""],
     before: State,
     info: Info,
     after: State,
 ) -> dict[str, Any]:
-    """What a region keeps of a round; `each` numbers the samples of the largest user."""
+    """Return one round's fields of a `Region`; `samples` are 0, 1, … of the largest user."""
     ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.moved), info.moved])
-    gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, each, x))(ends)
-    lag: Any = None
+    gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, samples, x))(ends)
+    control_distance: Any = None
     control_energy: Any = None
-    full = gradient[0]  # [start or end, user, …] of the former
+    broadcast = gradient[0]  # [user, d], those at the broadcast model
     if local.controlled:
         users = jnp.arange(problem.users)
         at_optimum = jax.vmap(problem.full_gradient, (None, 0))(problem.optimum, users)
-        lag = jnp.sum((before.local - at_optimum) ** 2)
+        control_distance = jnp.sum((before.local - at_optimum) ** 2)
         control_energy = info.blocks[1].energy
     return {
-        "variance": variance.max(),
-        "second": (_square(gradient) + variance).max(),
-        "own": _square(full).mean(),
-        "common": _square(full.mean(0)),
+        "gradient_variance": variance.max(),
+        "gradient_square": (_square(gradient) + variance).max(),
+        "user_gradients": _square(broadcast).mean(),
+        "gradient": _square(broadcast.mean(0)),
         "distance": _square(before.model - problem.optimum),
-        "lag": lag,
+        "control_distance": control_distance,
         "energy": info.blocks[0].energy,
         "control_energy": control_energy,
         "power": info.blocks[0].power.max(),
-        "heard": info.participants,
+        "participants": info.participants,
         "gap": problem.score(after.average)["gap"],
     }
 
@@ -110,30 +112,28 @@ def _met(
 def _gradients(
     problem: Any,
     batch: int | None,
-    each: Int[Array, "sample"],
+    samples: Int[Array, "sample"],
     models: Float[Array, "user d"],
 ) -> tuple[Float[Array, "user d"], Float[Array, "user"]]:
-    """Of each user at its model: ∇f_i, E‖g_i − ∇f_i‖².
-
-    `each` numbers the samples, as many as any user holds.
-    """
+    """Return every user's ∇f_i and E‖g_i − ∇f_i‖² at its model."""
     users = jnp.arange(problem.users)
     full = jax.vmap(problem.full_gradient)(models, users)
     if batch is None:
         return full, jnp.zeros(problem.users)
 
-    def spread(model: Vector, user: Int[Array, ""], mean: Vector) -> Scalar:
+    def variance(model: Vector, user: Int[Array, ""], mean: Vector) -> Scalar:
         def squared(s: Int[Array, ""]) -> Scalar:
             return jnp.sum((problem.gradient(model, user, s[None]) - mean) ** 2)
 
-        inside = each < problem.counts[user]
-        return jnp.mean(jax.vmap(squared)(each), where=inside) / batch
+        # Samples of a minibatch are independent, so its variance is that of one over its size.
+        inside = samples < problem.counts[user]
+        return jnp.mean(jax.vmap(squared)(samples), where=inside) / batch
 
-    return full, jax.vmap(spread)(models, users, full)
+    return full, jax.vmap(variance)(models, users, full)
 
 
 def curvature(problem: Any) -> tuple[Scalar, Scalar]:
-    """β and μ of AS1, extremes over users of their Hessians' eigenvalues at the optimum."""
+    """Return β and μ of AS1, the extreme eigenvalues of users' Hessians at the optimum."""
     users = jnp.arange(problem.users)
     hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
     values = devices.eigenvalues(hessians)  # [user, d]
@@ -141,5 +141,5 @@ def curvature(problem: Any) -> tuple[Scalar, Scalar]:
 
 
 def _square(values: Float[Array, "*shape d"]) -> Float[Array, "*shape"]:
-    """Squared norm along the last axis."""
+    """Return the squared norm along the last axis."""
     return jnp.sum(values**2, -1)

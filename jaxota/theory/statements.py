@@ -3,18 +3,18 @@
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
 omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
 
-- The proofs call the MMSE estimate unbiased. It is not: it leans towards the prior's mean. With a
-  prior calibrated on a fifth of the data, users taken as independent, its error can exceed
-  Proposition 1's by far, and BAAF lie above Theorem 1 (`jaxota run bounds` shows where).
+- The proofs call the MMSE estimate unbiased, but it is biased towards the prior's mean. With a
+  prior calibrated on a fifth of the data that takes users as independent, its error can be far
+  above Proposition 1, and BAAF above Theorem 1 (`jaxota run benchmarks/paper/bounds.py`).
 - The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
-  μ²R·d_0 ≤ c the logarithm is 0, the proofs' step size with it, and the statement drops the noise
-  altogether: it is then false. `Bound.conditions["logarithm"]` reports it.
-- AS2 bounds gradients, which strong convexity excludes on all of ℝ^d: it can hold on a bounded
-  region alone, and M² and σ² belong to that region (see `measure`).
+  μ²R·d_0 ≤ c the logarithm is 0, and so is the proofs' step size; the statement then drops the
+  noise altogether and is false. `Bound.conditions["logarithm"]` reports it.
+- AS2 bounds gradients, which strong convexity rules out on all of ℝ^d. It can hold on a bounded
+  region only, and M² and σ² belong to that region (see `measure`).
 
 σ_θ and σ_c are variances per coordinate, as σ_w² is, in spite of their names: with sw2 = σ_w²,
 ν = sw2/(N²α) and s² = Σ_i σ_i²/N², σ_θ = sw2/(1 + ν/s²) ≤ sw2, and a coordinate's mean squared
-error is σ_θ/(N²α). The d coordinates are counted by the factor d of the bounds.
+error is σ_θ/(N²α). The factor d of the bounds counts the d coordinates.
 """
 
 import dataclasses
@@ -30,35 +30,35 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxota._core import batching, inputs
-from jaxota._core import inputs as _validate
 from jaxota._core.part import Numbers, Vector, part
 from jaxota.errors import InputError
-from jaxota.theory.constants import Constants as Constants
-from jaxota.theory.constants import together
+from jaxota.theory.constants import Constants, check_shapes
 
-Values: TypeAlias = Float[Array, "*R"]  # one for each number of rounds that is asked about
+Values: TypeAlias = Float[Array, "*R"]  # one for each number of rounds
 Flags: TypeAlias = Bool[Array, "*R"]
 TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise", "dissimilarity")
+_STEP_TOLERANCE = 0.01  # step sizes that differ by less, relatively, count as the same
+_ROUNDS_FACTOR = 2.0  # a bound may be evaluated for this many times the measured rounds
 
 
 @part
 class Bound:
-    """A theorem's right-hand side for R rounds, term by term, and whether it applies.
+    """The right-hand side of a theorem for R rounds, term by term, and whether it applies.
 
     Attributes:
-        initial_distance: what remains of ‖θ^0 − θ*‖².
-        gradient_variance: minibatches, σ².
-        model_noise: the model block's channel noise, σ_θ.
-        control_noise: the control block's, σ_c; 0 for Theorem 1.
-        dissimilarity: users' gradients differ, G²; 0 for Theorems 2 and 3.
+        initial_distance: the term that is left of ‖θ^0 − θ*‖².
+        gradient_variance: the term of minibatches, σ².
+        model_noise: the term of noise on the model block, σ_θ.
+        control_noise: the term of noise on the control block, σ_c; 0 for Theorem 1.
+        dissimilarity: the term of differences between users' gradients, G²; 0 for Theorems 2 and 3.
         rounds: R.
-        step_size: η, the proofs' choice for this R, or the one that was asked about.
-        largest_step: η must not exceed it.
-        least_rounds: R must not fall below it.
+        step_size: η, as given, or the proofs' choice for this R.
+        largest_step: largest η for which the theorem holds.
+        least_rounds: least R for which the theorem holds.
         logarithm: log max{1, μ²R·d_0/c}, the factor of the noise terms.
-        kept: whether no term that is not 0 was dropped by a logarithm of 0.
-        same_step: whether the constants were measured at this η; made by hand, True.
-        long_enough: whether they were measured over about so many rounds; made by hand, True.
+        kept: whether every term that is not 0 survived; a logarithm of 0 drops terms.
+        same_step: whether the constants were measured at this η; True for constants by hand.
+        long_enough: whether they were measured over enough rounds; True for constants by hand.
     """
 
     initial_distance: Values
@@ -79,7 +79,7 @@ class Bound:
 
     @property
     def terms(self) -> dict[str, Values]:
-        """Each by its name."""
+        """The five terms by name."""
         return {name: getattr(self, name) for name in TERMS}
 
     @property
@@ -89,12 +89,12 @@ class Bound:
 
     @property
     def conditions(self) -> dict[str, Flags]:
-        """Which conditions hold. The theorem's own are the first two; see the module for the third;
-        the last two say whether the constants can be those of the run that the bound is asked for.
+        """The conditions by name, and whether each holds.
 
-        step_size: 0 < η ≤ largest_step; rounds: R ≥ least_rounds; logarithm: it drops no term;
-        measured_step_size: the constants' η is this one within 1 %; measured_rounds: R is at most
-        twice the constants' own. Both hold of constants made by hand, which know neither.
+        The theorem's own are step_size (0 < η ≤ largest_step) and rounds (R ≥ least_rounds). With
+        logarithm, no term is dropped. The constants can be those of a run at this η and R if
+        measured_step_size (their η agrees within 1 %) and measured_rounds (R is at most twice
+        theirs) hold; both always do for constants by hand.
         """
         return {
             "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
@@ -110,29 +110,27 @@ class Bound:
         return functools.reduce(operator.and_, self.conditions.values())
 
 
-_SAME = 0.01  # relative difference of step sizes that count as one
-_LONGER = 2.0  # how many times as many rounds the bound may be asked for as were measured
-
-
 def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
-    """E[F(θ̄^R)] − F* of BAAF; eq. Th1.
+    """Bound E[F(θ̄^R)] − F* of BAAF; eq. Th1.
+
+    It needs η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has
+    βG², and so a constant about seventy times larger for that term. The logarithm of the statement,
+    log²(μ²R·d_0/(βG²)), is of a quantity with a dimension; the lemma gives μ³R²·d_0/(βG²), which
+    the step size here uses.
 
     Args:
-        constants: of `measure`, or made by hand.
+        constants: from `measure`, or chosen by hand.
         rounds: R, a number or an array [R].
-        step_size: η that is asked about; by default the proofs' choice for each R.
-
-    η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has βG², and so
-    a constant some seventy times larger for that term; the statement's log²(μ²R·d_0/(βG²)) is of a
-    quantity with a dimension: the lemma gives μ³R²·d_0/(βG²), which the step size here uses.
+        step_size: η; by default the proofs' choice for each R.
     """
     c, r = _checked(constants, rounds)
-    reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))
+    reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))  # largest Kη
     variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
     noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
     apart = c.smoothness * c.dissimilarity
     mu, start = c.strong_convexity, c.initial_distance
     log = _log(mu**2 * r * start, variance + noise)
+    # G² limits the step where there is little noise: the smaller ratio counts.
     both = jnp.minimum(
         _ratio(mu**2 * r * start, variance + noise), _ratio(mu**3 * r**2 * start, apart)
     )
@@ -150,18 +148,18 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 
 
 def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
-    """E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
+    """Bound E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
+
+    It needs η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and
+    in K + 2 where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as
+    N^−1. The proof does not give the statement's 1/K on the model noise. With one P for both
+    blocks, as in the paper, the control noise is large enough to hide that; with a `control_power`
+    of its own, which is beyond the paper, runs lie above the bound where K is large. The proof
+    takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
+    in Theorem 3, users that were not heard keep old ones and exceed it.
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
-
-    η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and in K + 2
-    where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as N^−1. The
-    statement's 1/K on the model noise has no ground in the proof, whose own line before has none:
-    with one P for both blocks, as in the paper, the control noise covers for it; with a
-    `control_power` of its own, which is beyond the paper, runs lie above it where K is large.
-    It takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
-    users that were not heard and keep old ones exceed it in Theorem 3.
     """
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness)
@@ -170,14 +168,15 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 
 
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
-    """E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
+    """Bound E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
+
+    It needs η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c
+    undefined and divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their
+    places (see `proposition_1`), and the control noise is divided by ρ_min². The paper does not
+    write out the proof.
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
-
-    η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c undefined and
-    divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their places (see
-    `proposition_1`), and the control noise is divided by ρ_min². The proof is not written out.
     """
     c, r = _checked(constants, rounds)
     heard, mu = c.participants, c.strong_convexity
@@ -190,15 +189,15 @@ def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def step_size(
     constants: Constants, rounds: Numbers, theorem: Callable[..., Bound] = theorem_1
 ) -> Values:
-    """η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
-
-    Args:
-        constants, rounds: as of `theorem_1`.
-        theorem: the one whose proof it is, `theorem_1`, `theorem_2` or `theorem_3`.
+    """Return η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
     The theorems say that a step size exists; this is the one by which their lemma proves it. c is
     the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
-    stands in the logarithm, so that G² limits the step where there is little noise.
+    is in the logarithm, so that G² limits the step where there is little noise.
+
+    Args:
+        constants, rounds: as of `theorem_1`.
+        theorem: the theorem of the proof, `theorem_1`, `theorem_2` or `theorem_3`.
     """
     check_theorem(theorem)
     return theorem(constants, rounds).step_size
@@ -206,25 +205,26 @@ def step_size(
 
 def check_theorem(theorem: Any) -> None:
     """Refuse what is none of the three theorems."""
-    own = inspect.unwrap(theorem) if callable(theorem) else theorem  # as by jax.jit
-    if not any(own is known for known in (theorem_1, theorem_2, theorem_3)):
+    original = inspect.unwrap(theorem) if callable(theorem) else theorem  # without jax.jit
+    if not any(original is known for known in (theorem_1, theorem_2, theorem_3)):
         raise InputError(
-            f"theorem must be theorem_1, theorem_2 or theorem_3, got {_validate.shown(theorem)}"
+            f"theorem must be theorem_1, theorem_2 or theorem_3, got {inputs.shown(theorem)}"
         )
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
-    """w_r/Σw for r = 1 … R+1, w_r = (1 − contraction/2)^{1−r}; eq. final_output.
+    """Return w_r/Σw for r = 1 … R+1, with w_r = (1 − contraction/2)^{1−r}; eq. final_output.
 
     Args:
-        contraction: μ·Kη, μ times the reach of K steps.
-        rounds: R. In units of the newest weight none exceeds 1, so that R = 10⁵ is no matter.
+        contraction: μ·Kη.
+        rounds: R.
     """
-    rounds = _validate.whole("rounds", rounds, 1)
+    rounds = inputs.whole("rounds", rounds, 1)
     batching.refuse_memory("rounds", f"{rounds} weights", 12 * rounds)
-    shrinking = _validate.number("contraction", contraction, 0.0)
+    shrinking = inputs.number("contraction", contraction, 0.0)
     if shrinking.ndim:
         raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
+    # In units of the newest weight none exceeds 1: R = 10⁵ does not overflow.
     age = jnp.arange(rounds, -1, -1, dtype="float32")
     shrink = jnp.log1p(-jnp.minimum(shrinking / 2.0, 1.0))
     powers = jnp.where(age > 0, jnp.exp(age * shrink), 1.0)
@@ -232,13 +232,13 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
 
 
 def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
-    """θ̄^R; eq. final_output.
+    """Return θ̄^R; eq. final_output.
 
     Args:
         models: [R + 1, d] θ^0 … θ^R.
         contraction: μ·Kη.
     """
-    rows = _validate.number("models", models)
+    rows = inputs.number("models", models)
     if rows.ndim != 2 or len(rows) < 2:
         raise InputError(f"models must have shape [R + 1, d], R ≥ 1, got {list(rows.shape)}")
     return jnp.einsum("r,rd->d", weights(contraction, len(rows) - 1), rows, precision="highest")
@@ -247,7 +247,7 @@ def weighted_average(models: Numbers, contraction: Numbers) -> Vector:
 def _controlled(
     c: Constants, heard: Array, threshold: Array | float, control_threshold: Array | float
 ) -> tuple[Array, Array, Array]:
-    """Gradient variance, model noise, control noise: the three terms of c_3 and c_4."""
+    """Return gradient variance, model noise and control noise, the three terms of c_3 and c_4."""
     variance = c.gradient_variance * (1.0 + heard) / (c.steps * heard)
     shared = c.dim * c.gradient_bound / (c.steps * heard**2)
     model = shared * (c.model_noise / c.power) / threshold**2
@@ -265,7 +265,7 @@ def _accelerated(
     least: Array,
     step_size: Numbers | None,
 ) -> Bound:
-    """What Theorems 2 and 3 share: `leading`·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2))."""
+    """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), as Theorems 2 and 3 have it."""
     mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
     log = _log(mu**2 * r * start, total)
     variance, model, control = (leading * term / (mu * r) * log for term in terms)
@@ -284,31 +284,32 @@ def _accelerated(
 def _conditions(
     c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
 ) -> dict[str, Any]:
+    """Return the fields of a `Bound` from which its conditions follow."""
     chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
-    asked = chosen / c.steps if step_size is None else _validate.number("step_size", step_size, 0.0)
-    together(step_size=asked, rounds=r)
-    like = jnp.zeros_like(chosen)
+    eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
+    check_shapes(step_size=eta, rounds=r)
+    zeros = jnp.zeros_like(chosen)  # broadcasts the others to the shape of all
 
-    def known(value: Any, holds: Callable[[Array], Array]) -> Flags:
-        return (holds(value) if value is not None else True) & (like == 0)
+    def holds(measured: Any, condition: Callable[[Array], Array]) -> Flags:
+        return (condition(measured) if measured is not None else True) & (zeros == 0)
 
     return {
-        "rounds": r + like,
-        "step_size": asked + like,
-        "largest_step": reach / c.steps + like,
-        "least_rounds": least + like,
-        "same_step": known(c.step_size, lambda x: jnp.abs(asked / x - 1.0) <= _SAME),
-        "long_enough": known(c.rounds, lambda x: r <= _LONGER * x),
+        "rounds": r + zeros,
+        "step_size": eta + zeros,
+        "largest_step": reach / c.steps + zeros,
+        "least_rounds": least + zeros,
+        "same_step": holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
+        "long_enough": holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
     }
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
-    """top/bottom, infinite where bottom is 0."""
+    """Return top/bottom, infinite where bottom is 0."""
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1.0), jnp.inf)
 
 
 def _log(top: Array, bottom: Array) -> Array:
-    """Log max{1, top/bottom}, finite where bottom is 0: there it multiplies 0."""
+    """Return log max{1, top/bottom}, finite where bottom is 0: it multiplies 0 there."""
     return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
 
 
@@ -316,9 +317,9 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
     if not isinstance(constants, Constants):
         raise InputError(
             "constants must be a theory.Constants, such as theory.measure(...) returns, "
-            f"got {_validate.shown(constants)}"
+            f"got {inputs.shown(constants)}"
         )
-    with inputs.traced_checks() as found:
+    with inputs.traced_checks() as valid:  # under an outer jit, invalid values make the bound NaN
         constants = inputs.cast_fields(constants, "constants")
     mu = constants.strong_convexity
     if not isinstance(mu, jax.core.Tracer) and not np.all(np.asarray(mu) > 0):
@@ -326,6 +327,6 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             f"constants.strong_convexity must be > 0, got {np.min(mu):g}: the theorems are of "
             "strongly convex tasks; give every user at least d samples of full rank"
         )
-    asked = _validate.number("rounds", rounds, 1.0)
-    together(rounds=asked, **{f"constants.{k}": v for k, v in vars(constants).items()})
-    return constants, inputs.nan_unless(found, asked)
+    r = inputs.number("rounds", rounds, 1.0)
+    check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(constants).items()})
+    return constants, inputs.nan_unless(valid, r)
