@@ -189,7 +189,7 @@ def test_digits_stand_in_for_mnist_and_that_is_said(monkeypatch):
     )
     (runs,), said = claims_runs.runs(claims_runs.chosen("6"))
     assert runs.data == "8×8 digits" and runs.draws == 5
-    assert said.startswith("MNIST is not to be had") and said.endswith("no net.")
+    assert said.startswith("MNIST cannot be had") and said.endswith("no net.")
     monkeypatch.setattr(image_files, "load", lambda *_: ())
     (runs,), said = claims_runs.runs(claims_runs.chosen("7"))
     assert runs.data == "MNIST" and said == "" and runs.figures == ("fig4", "fig5")

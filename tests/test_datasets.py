@@ -435,6 +435,18 @@ def test_digits_come_with_scikit_learn():
     assert not seen & {row.tobytes() for row in test["features"].reshape(-1, 64)}
 
 
+def test_a_seed_is_the_key_of_that_number():
+    """Also to a partition of one's own, which is given a key."""
+    by_seed, by_key = (jo.tasks.digits(key, users=3, samples=4) for key in (0, KEY))
+    np.testing.assert_array_equal(by_seed.numbers, by_key.numbers)
+
+    def first_by_key(key, labels, users, samples):
+        assert jax.random.key_data(key).tolist() == [0, 0]
+        return np.arange(users * samples).reshape(users, samples)
+
+    assert jo.tasks.digits(0, users=3, samples=4, partition=first_by_key).users == 3
+
+
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)

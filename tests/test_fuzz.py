@@ -38,7 +38,7 @@ LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Error "
 LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
-LEFT_OUT += "fashion_mnist cifar10"  # in all but their data as mnist
+LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
 
 @pytest.fixture(autouse=True)

@@ -187,3 +187,10 @@ def test_full_gradients_of_few_and_of_many_coordinates(dim):
         np.testing.assert_allclose(
             _full_gradient(task, model.astype(np.float32), user), expected, rtol=1e-4, atol=1e-5
         )
+
+
+def test_a_seed_is_the_key_of_that_number():
+    by_seed, by_key = (
+        jo.tasks.synthetic_regression(key, 2, 3, 2) for key in (7, jax.random.key(7))
+    )
+    np.testing.assert_array_equal(_drawn(by_seed, 0).features, _drawn(by_key, 0).features)

@@ -150,7 +150,7 @@ def test_a_partition_of_ones_own_is_looked_at(held, words):
         (lambda p: p(jax.random.key(0), LABELS, 61, 10), "users · samples must be ≤ 600"),
         (lambda p: p(jax.random.key(0), LABELS, 0, 10), "users must be a whole number ≥ 1"),
         (lambda p: p(jax.random.key(0), LABELS, 2, 1.5), "samples must be a whole number ≥ 1"),
-        (lambda p: p(0, LABELS, 2, 10), "key must be a random key"),
+        (lambda p: p("0", LABELS, 2, 10), "key must be a random key"),
         (lambda p: p(jax.random.key(0), 5, 2, 10), "labels must have shape"),
     ],
 )

@@ -211,7 +211,7 @@ def _few(family: Family, *names: str, **fields) -> Family:
 def small(monkeypatch):
     """Few choices, users and rounds; the digits, as there is no MNIST."""
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
+    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
     regression = _few(reproduction.REGRESSION, "SNR", "data spread", "prior")
     images = _few(reproduction.IMAGES, "SNR", "initial scale", "rounds", "control option", draws=2)
     for family in (regression, images):
@@ -307,7 +307,7 @@ def test_a_draw_is_that_of_the_claims():
 )
 def test_bad_words_are_one_line(options, words, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(experiment, "at_hand", lambda: ("digits", ""))
+    monkeypatch.setattr(experiment, "images_at_hand", lambda: ("digits", ""))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "reproduction", *options]) == 2
     printed, errors = capsys.readouterr()

@@ -17,7 +17,7 @@ from jaxota.study.executor import StudyJob
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.study.summary import power_ratio
-from jaxota.tasks.images import at_hand
+from jaxota.tasks.images import images_at_hand
 
 # By whether it is on images: data draws, trials of each, and calibration trials.
 DRAWS, TRIALS = {False: 50, True: 5}, {False: 20, True: 5}
@@ -160,5 +160,5 @@ def _images(dataset: str | None, data_dir: str | None) -> tuple[dict[str, Any], 
     """The images that were asked for; by default MNIST, or the digits where it is not to be had."""
     if dataset is not None or data_dir is not None:
         return {"dataset": "mnist" if dataset is None else dataset, "data_dir": data_dir}, ""
-    name, said = at_hand()
+    name, said = images_at_hand()
     return {"dataset": name}, said

@@ -4,6 +4,7 @@ from .images import cifar10 as cifar10
 from .images import digits as digits
 from .images import emnist as emnist
 from .images import fashion_mnist as fashion_mnist
+from .images import images_at_hand as images_at_hand
 from .images import mnist as mnist
 from .labelled import classification as classification
 from .least_squares import regression as regression

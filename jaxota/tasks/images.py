@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxota._core import batching, inputs
-from jaxota._core.part import Numbers, Path
+from jaxota._core.part import Numbers, Path, Seed
 from jaxota.errors import InputError
 from jaxota.tasks import image_files, partitions
 from jaxota.tasks.partitions import Partition, iid
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # flax is slow to import, and naming an experiment does not n
 
 
 def mnist(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -48,7 +48,7 @@ def mnist(
 
 
 def fashion_mnist(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -65,7 +65,7 @@ def fashion_mnist(
 
 
 def emnist(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -89,7 +89,7 @@ def emnist(
 
 
 def cifar10(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 10,
     samples: int = 600,
     partition: Partition = iid(),
@@ -106,7 +106,7 @@ def cifar10(
 
 
 def digits(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 10,
     samples: int = 140,
     partition: Partition = iid(),
@@ -129,7 +129,7 @@ def digits(
 
 
 def _task(
-    key: PRNGKeyArray | int,
+    key: Seed,
     splits: Any,
     users: int,
     samples: int,
@@ -226,10 +226,10 @@ class Images:
         return DATASETS[self.dataset]
 
 
-def at_hand() -> tuple[str, str]:
-    """Return "mnist" and "", or, if its files cannot be had, "digits" and the reason."""
+def images_at_hand() -> tuple[str, str]:
+    """Return ("mnist", ""), or ("digits", a sentence that says why) where MNIST cannot be had."""
     try:
         image_files.load("mnist")
     except InputError as error:
-        return "digits", f"MNIST is not to be had, and the 8×8 digits stand in its place: {error}."
+        return "digits", f"MNIST cannot be had, and the 8×8 digits stand in for it: {error}."
     return "mnist", ""

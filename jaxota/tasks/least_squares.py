@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import batching, devices, inputs, prng
-from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, static, traced
+from jaxota._core.part import Numbers, Scalar, Seed, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 
 
@@ -196,7 +196,7 @@ def regression(
 
 
 def synthetic_regression(
-    key: PRNGKeyArray | int,
+    key: Seed,
     users: int = 20,
     samples: int = 100,
     dim: int = 10,

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from jaxota._core import batching, inputs
+from jaxota._core.part import Seed
 from jaxota.errors import InputError
 
 Labels = Int[np.ndarray, "sample"]
@@ -208,7 +209,7 @@ def apply(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) ->
 
 
 def _start(
-    key: PRNGKeyArray | int, labels: Labels, users: int, samples: int, replace: bool = False
+    key: Seed, labels: Labels, users: int, samples: int, replace: bool = False
 ) -> tuple[np.random.Generator, Labels]:
     """Check the arguments of a partition; return NumPy's generator for `key`, and the labels."""
     labels = inputs.real("labels", labels)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import arguments, inputs
 from jaxota._core.batching import trials_at_once
 from jaxota._core.devices import compiled, on_devices, spread
-from jaxota._core.part import Numbers, Scalar, part
+from jaxota._core.part import Numbers, Scalar, Seed, part
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -43,7 +43,7 @@ class Comparison:
 
 
 def compare(
-    key: PRNGKeyArray | int,
+    key: Seed,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,

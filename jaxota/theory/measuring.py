@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxota._core import arguments
 from jaxota._core.devices import Spread, compiled
-from jaxota._core.part import Numbers, Scalar
+from jaxota._core.part import Numbers, Scalar, Seed
 from jaxota._core.state import Moments, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
@@ -23,7 +23,7 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def measure(
-    key: PRNGKeyArray | int,
+    key: Seed,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
