@@ -291,7 +291,7 @@ def of_tasks():
                 "data": data,
                 "test_data": test,
                 "loss": Kind([*FEW_PARTS, lambda a, b: a.sum(), lambda a: a, jnp.sin]),
-                "init_scale": at_least_0,
+                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.empirical": Row(
@@ -305,7 +305,7 @@ def of_tasks():
                 ),
                 "evaluate": Kind([*functions.junk, lambda p: 3, lambda p: {"loss": 1.0}]),
                 "test_data": Kind([3, "x", x * 1j]),
-                "init_scale": at_least_0,
+                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.digits": Row(
@@ -315,7 +315,7 @@ def of_tasks():
             | {
                 "partition": Kind([*FEW_PARTS, jo.tasks.iid, *_partitions()]),
                 "module": Kind([x for x in FEW_PARTS if x is not None]),
-                "init_scale": at_least_0,
+                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.mnist": Row(functools.partial(jo.tasks.mnist, KEY), None, {"data_dir": folder}),
