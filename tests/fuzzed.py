@@ -301,7 +301,6 @@ def of_tasks():
                 "test_data": test,
                 "loss": Kind([*FEW_PARTS, lambda a, b: a.sum(), lambda a: a, jnp.sin]),
                 "init_scale": optional(at_least_0),
-                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.empirical": Row(
@@ -316,7 +315,6 @@ def of_tasks():
                 "evaluate": Kind([*functions.junk, lambda p: 3, lambda p: {"loss": 1.0}]),
                 "test_data": Kind([3, "x", x * 1j]),
                 "init_scale": optional(at_least_0),
-                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.digits": Row(
@@ -327,7 +325,6 @@ def of_tasks():
                 "partition": Kind([*FEW_PARTS, jo.tasks.iid, *_partitions()]),
                 "module": Kind([x for x in FEW_PARTS if x is not None]),
                 "init_scale": optional(at_least_0),
-                "init_scale": Kind([x for x in at_least_0.junk if x is not None]),
             },
         ),
         "tasks.mnist": Row(functools.partial(jo.tasks.mnist, KEY), None, {"data_dir": folder}),
