@@ -3,7 +3,6 @@
 import functools
 import gc
 import inspect
-import types
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ import pytest
 import jaxota as jo
 from jaxota import simulation
 from jaxota._core import arguments, batching, inputs
-from jaxota._core.part import canonical
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -246,7 +244,7 @@ def test_bad_synthetic_tasks(changes, words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("user_power", [False, True])
-def test_results_take_what_is_said(task, monkeypatch, user_power):
+def test_memory_of_results_is_estimated_exactly(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
     monkeypatch.setattr(batching, "refuse_memory", lambda names, what, taken: said.append(taken))
@@ -271,46 +269,7 @@ def test_a_plan_that_is_not_needed_is_ignored(task):
     jo.simulate(key, jo.fedavg(**LOCAL), jo.Channel(), task, 2, 2, plan=_plan(9, 9)["plan"])
 
 
-def test_canonical_tells_transformations_apart():
-    def same(first, second):
-        return canonical(first) is canonical(second)
-
-    assert same(optax.identity(), optax.identity())
-    assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))
-    assert same(optax.chain(optax.clip(1.0)), optax.chain(optax.clip(1.0)))
-    assert not same(optax.adam(1e-3), optax.adam(2e-3))
-    assert not same(optax.scale(1), optax.scale(1.0))
-    assert not same(optax.scale(1.0), optax.scale(2.0))
-    assert not same(optax.trace(0.9), optax.trace(0.9, nesterov=True))
-    array = jnp.ones(3)
-    assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides
-
-
-def test_canonical_bears_closures_that_hold_themselves():
-    def make(factor):
-        def update(updates, state, params=None):
-            return jax.tree.map(lambda u: factor * u, updates), (state, update)
-
-        update.__module__ = "optax.of_ones_own"
-        return optax.GradientTransformation(optax.identity().init, update)
-
-    one, again, other = make(1.0), make(1.0), make(2.0)
-    assert canonical(one) is canonical(again)
-    assert canonical(one) is not canonical(other)
-
-
-@pytest.mark.slow
-def test_canonical_does_not_keep_everything():
-    """Transformations that are gone from use are gone from memory."""
-    for number in range(400):
-        canonical(optax.scale(float(number)))
-    gc.collect()
-    kept = [x for x in gc.get_objects() if isinstance(x, types.FunctionType)]
-    held = [f for f in kept if f.__qualname__ == "scale.<locals>.update_fn"]
-    assert 0 < len(held) < 400
-
-
-def test_directions_are_asked_of_a_vector_as_long_as_the_model(task):
+def test_optimisers_are_tried_on_a_vector_of_the_models_length(task):
     """A transformation of one vector alone; weight decay and momentum point along the gradient."""
     mask, once = optax.scale(jnp.linspace(0.5, 1.0, task.dim)), arguments.Workload(1, 1, 1)
     for optimizer in (mask, optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(0.0)):
@@ -335,13 +294,13 @@ class Shrink:
         return block.origin + self.factor * received, memory
 
 
-def test_an_undeclared_number_gets_a_helpful_line(task):
+def test_an_undeclared_field_is_told_how_to_declare_it(task):
     algorithm = jo.cotaf(**LOCAL, estimate=Shrink(0.5))
     with pytest.raises(jo.InputError, match=r"factor: float = jo.traced\(...\)` in its class"):
         jo.simulate(jax.random.key(0), algorithm, jo.Channel(), task, 1, 1)
 
 
-def test_a_part_that_needs_what_no_plan_holds_is_named(task):
+def test_an_unknown_need_of_the_plan_is_refused(task):
     @jo.part
     class Median:
         needs = ("median",)
@@ -356,7 +315,7 @@ def test_a_part_that_needs_what_no_plan_holds_is_named(task):
         )
 
 
-def test_arrays_of_a_task_are_looked_at_once(arrays, monkeypatch):
+def test_arrays_of_a_task_are_checked_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
     looked, original = [], inputs.refuse_outside
 

@@ -6,7 +6,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import calibration
-from jaxota._core import arguments as _arguments
+from jaxota._core.arguments import experiment
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 
@@ -16,7 +16,7 @@ def plan(task):
     return jo.calibrate(jax.random.key(0), jo.cobaaf(**LOCAL), task, rounds=3, trials=5)
 
 
-def test_shapes(plan, task):
+def test_shapes_of_a_plan(plan, task):
     for name, value in vars(plan).items():
         per_user = name.startswith(("model_", "control_m", "control_v"))
         assert value.shape == ((3, task.users) if per_user else (3,)), name
@@ -40,7 +40,7 @@ def test_a_plan_survives_a_file(plan, task, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["plan.npz"]
 
 
-def test_a_file_that_is_no_plan_is_refused(tmp_path):
+def test_a_file_that_is_not_a_plan_is_refused(tmp_path):
     (tmp_path / "text").write_text("not a plan")
     np.savez(tmp_path / "other.npz", something=np.ones(3))
     np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object))
@@ -78,7 +78,7 @@ def test_calibration_has_random_numbers_of_its_own():
 
 
 @pytest.mark.slow
-def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatch):
+def test_algorithms_with_one_local_rule_share_a_cached_plan(task, monkeypatch):
     """COTAF, BAAF and other SNRs; not another step size, key or other data."""
     monkeypatch.setattr(calibration, "_cache", {})
     asked = []
@@ -107,7 +107,7 @@ def test_algorithms_of_one_rule_share_a_plan_that_is_remembered(task, monkeypatc
 
 
 @pytest.mark.slow
-def test_nothing_of_somebodys_program_is_remembered(task, monkeypatch):
+def test_plans_under_jit_are_not_cached(task, monkeypatch):
     """With nothing traced among the arguments, too."""
     monkeypatch.setattr(calibration, "_cache", {})
 
@@ -121,13 +121,13 @@ def test_nothing_of_somebodys_program_is_remembered(task, monkeypatch):
     assert len(calibration._cache) == 1
 
 
-def test_few_plans_are_remembered(task, monkeypatch):
+def test_the_cache_of_plans_is_bounded(task, monkeypatch):
     monkeypatch.setattr(calibration, "_cache", {})
     monkeypatch.setattr(calibration, "_program", lambda *_, **__: "a plan")
     monkeypatch.setattr(calibration, "_CACHE_SIZE", 3)
     for number in range(5):
         run = jax.random.key(number), jo.cotaf(1e-2, 2, 3), jo.Channel(), task, 3, 2
-        arguments, options = _arguments.experiment(*run)
+        arguments, options = experiment(*run)
         asked = (arguments[name] for name in ("key", "algorithm", "task", "plan"))
         assert calibration.cached_plan(options, *asked) == "a plan"
     assert len(calibration._cache) == 3

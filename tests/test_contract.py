@@ -8,7 +8,7 @@ import pytest
 from jax import export
 
 import jaxota as jo
-from jaxota._core import arguments as _arguments
+from jaxota._core.arguments import experiment
 from jaxota.simulation import run
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ MATRIX = {name: tuple(ALGORITHMS) if name in ("noisy", "rayleigh") else RICH for
 def _program(channel, task, names):
     """Algorithms over one channel as one program, each with its own calibration."""
     entered = [
-        _arguments.experiment(
+        experiment(
             jax.random.key(0), ALGORITHMS[name], channel, task, ROUNDS, TRIALS, calibration_trials=3
         )
         for name in names

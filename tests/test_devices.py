@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxota._core import devices as _devices
+from jaxota._core import devices
 from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
 COUNTS = [(8, 100, 1), (8, 8, 1), (8, 5, 1), (8, 1, 10), (8, 3, 7), (8, 2, 1), (1, 5, 5), (6, 4, 9)]
 
 
 @pytest.mark.parametrize(("devices", "trials", "settings"), COUNTS)
-def test_no_other_spread_is_done_sooner(devices, trials, settings, monkeypatch):
+def test_the_spread_minimises_the_largest_load(devices, trials, settings, monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     chosen = spread(trials, settings)
     assert chosen.devices <= devices and chosen.settings <= settings and chosen.trials <= trials
@@ -38,7 +38,7 @@ def test_trials_are_preferred_to_settings(monkeypatch):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])
-def test_chunks_of_trials_are_all_trials(chunk):
+def test_chunks_give_every_trial_once(chunk):
     """What does not divide is padded, and dropped again."""
     found = in_chunks(lambda t: {"square": t * t, "row": jnp.full(2, t)}, jnp.arange(7), chunk)
     np.testing.assert_array_equal(found["square"], np.arange(7) ** 2)
@@ -63,8 +63,9 @@ def test_eigenvalues_are_those_of_numpy():
     half = np.random.default_rng(0).standard_normal((5, 4, 4)).astype(np.float32)
     matrices = half @ half.transpose(0, 2, 1)
     expected = np.linalg.eigvalsh(matrices)
-    np.testing.assert_allclose(_devices.eigenvalues(matrices), expected, rtol=1e-3, atol=1e-5)
-    values, vectors = jax.vmap(_devices.eigh)(jnp.asarray(matrices))
+    values = devices.eigenvalues(jnp.asarray(matrices))
+    np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-5)
+    values, vectors = jax.vmap(devices.eigh)(jnp.asarray(matrices))
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-5)
     again = np.einsum("nij,nj,nkj->nik", vectors, values, vectors)
     np.testing.assert_allclose(again, matrices, rtol=1e-3, atol=1e-3)
@@ -74,7 +75,7 @@ EIGHT_DEVICES = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_cou
 # What is run on one device here, and on eight in a process of its own.
 ALL = """
 import jax, jax.numpy as jnp, numpy as np, jaxota as jo
-from jaxota._core import devices as _devices
+from jaxota._core import devices
 
 KEY = jax.random.key(0)
 TASK = jo.tasks.synthetic_regression(jax.random.key(1), 3, 6, 2)
@@ -112,8 +113,8 @@ def last(snr_db):
 
 words = str(jax.make_jaxpr(last)(5.0))
 own = jax.jit(jax.vmap(last))(jnp.array([0.0, 5.0]))
-ours = str(jax.make_jaxpr(lambda t: _devices.on_devices(
-    lambda v, t: t, _devices.spread(8), [], (), t))(jnp.arange(8)))
+ours = str(jax.make_jaxpr(lambda t: devices.on_devices(
+    lambda v, t: t, devices.spread(8), [], (), t))(jnp.arange(8)))
 
 print(json.dumps({"own": own.tolist(), "dealt out": "shard_map" in words,
                   "ours": "shard_map" in ours}))
@@ -139,7 +140,7 @@ def eight(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_eight_devices_find_what_one_finds(eight):
+def test_eight_devices_give_the_results_of_one(eight):
     """11 trials, 3 settings of 3 or 5 trials, 5 and 11 calibrations: nothing divides by eight."""
     found, _ = eight
     assert jax.local_device_count() == 1
@@ -154,7 +155,7 @@ def test_eight_devices_find_what_one_finds(eight):
 
 
 @pytest.mark.slow
-def test_a_users_own_program_is_not_dealt_out(eight):
+def test_a_users_own_program_is_not_spread_over_devices(eight):
     found, told = eight
     assert told["ours"] and not told["dealt out"]
     assert np.shape(told["own"]) == (2, 8)
@@ -172,7 +173,7 @@ def _python(code, **environment):
 
 
 @pytest.mark.slow
-def test_decompositions_on_several_devices_end():
+def test_eigenvalues_on_several_devices_do_not_deadlock():
     """Data drawn anew in each trial: with the batches of LAPACK, all devices wait for ever."""
     code = """
         import jax, jaxota as jo
@@ -185,7 +186,7 @@ def test_decompositions_on_several_devices_end():
     assert _python(code, XLA_FLAGS=EIGHT_DEVICES) == "8 (64, 2) False"
 
 
-def test_importing_changes_nothing_for_others():
+def test_importing_does_not_configure_jax():
     """Neither JAX's settings nor its devices, nor Python's; a study is run without any of it."""
     code = """
         import gc, os, signal, sys, warnings
@@ -210,17 +211,17 @@ def test_importing_changes_nothing_for_others():
     [({}, 3), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2),
      ({"JAX_NUM_CPU_DEVICES": "4"}, 4)],
 )  # fmt: skip
-def test_the_command_makes_devices_unless_jax_was_told(environment, count):
+def test_the_command_makes_devices_unless_jax_is_configured(environment, count):
     code = """
         import jax
-        from jaxota._core import devices as _devices
-        _devices.virtual(3)
+        from jaxota._core import devices
+        devices.virtual(3)
         print(jax.device_count())
     """
     assert _python(code, **environment) == str(count)
 
 
-def test_devices_are_left_alone_once_jax_has_begun():
+def test_devices_stay_once_jax_has_started():
     jnp.ones(1)
-    _devices.virtual(5)
+    devices.virtual(5)
     assert jax.local_device_count() == 1

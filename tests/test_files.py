@@ -5,13 +5,13 @@ import os
 import pytest
 from processes import process
 
-from jaxota._core import files as _files
+from jaxota._core import files
 
 
-def test_all_are_replaced_together(tmp_path):
+def test_files_are_replaced_together(tmp_path):
     old, new = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("old")
-    with _files.replacing(old, new) as drafts:
+    with files.replacing(old, new) as drafts:
         for draft in drafts:
             draft.write_text("fresh")
             assert draft.suffix == ".txt"
@@ -27,7 +27,7 @@ def test_all_are_replaced_together(tmp_path):
 def test_failure_leaves_everything_as_it_was(tmp_path, error):
     old = tmp_path / "old.txt"
     old.write_text("old")
-    with pytest.raises(error), _files.replacing(old, tmp_path / "new.txt") as drafts:
+    with pytest.raises(error), files.replacing(old, tmp_path / "new.txt") as drafts:
         drafts[0].write_text("half")
         raise error
     assert old.read_text() == "old"
@@ -35,21 +35,21 @@ def test_failure_leaves_everything_as_it_was(tmp_path, error):
 
 
 def test_folders_that_were_made_for_files_go_with_them(tmp_path):
-    with pytest.raises(ValueError), _files.replacing(tmp_path / "a" / "b" / "new.txt"):
+    with pytest.raises(ValueError), files.replacing(tmp_path / "a" / "b" / "new.txt"):
         raise ValueError
     assert os.listdir(tmp_path) == []
-    with _files.replacing(tmp_path / "a" / "b" / "new.txt") as (draft,):
+    with files.replacing(tmp_path / "a" / "b" / "new.txt") as (draft,):
         draft.write_text("fresh")
     assert (tmp_path / "a" / "b" / "new.txt").read_text() == "fresh"
 
 
-def test_all_or_none_whatever_stands_in_the_way(tmp_path, monkeypatch):
+def test_either_all_files_are_placed_or_none(tmp_path, monkeypatch):
     """A folder is seen before anything is written; else what was replaced comes back."""
     names = "old", "new", "last"
     paths = [tmp_path / name for name in names]
     paths[0].write_text("old")
     paths[2].mkdir()
-    with pytest.raises(IsADirectoryError, match="last is a folder"), _files.replacing(*paths):
+    with pytest.raises(IsADirectoryError, match="last is a folder"), files.replacing(*paths):
         pytest.fail("it was begun")
     paths[2].rmdir()
     real = os.replace
@@ -64,7 +64,7 @@ def test_all_or_none_whatever_stands_in_the_way(tmp_path, monkeypatch):
             patch.setattr(os, "replace", refusing)
             if link is None:
                 patch.setattr(os, "link", lambda *_, **__: refusing(None, paths[2]))
-            with pytest.raises(PermissionError), _files.replacing(*paths) as drafts:
+            with pytest.raises(PermissionError), files.replacing(*paths) as drafts:
                 for draft in drafts:
                     draft.write_text("fresh")
         assert os.listdir(tmp_path) == ["old"] and paths[0].read_text() == "old"
@@ -72,10 +72,10 @@ def test_all_or_none_whatever_stands_in_the_way(tmp_path, monkeypatch):
 
 def test_drafts_of_killed_processes_are_cleared_and_those_of_living_ones_are_not(tmp_path):
     work = "-c", f"""
-from jaxota._core import files as _files
+from jaxota._core import files
 from pathlib import Path
 import time
-with _files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):
+with files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):
     draft.write_text("half")
     print("at it", flush=True)
     time.sleep(100)
@@ -90,8 +90,8 @@ with _files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):
         assert len(drafts()) == 2
         killed.kill()
         killed.wait()
-        _files.clear(tmp_path)
+        files.clear(tmp_path)
         assert len(drafts()) == 1
-    with _files.replacing(tmp_path / "ours") as (draft,):  # the first of this process here
+    with files.replacing(tmp_path / "ours") as (draft,):  # the first of this process here
         draft.write_text("fresh")
     assert os.listdir(tmp_path) == ["ours"]

@@ -109,12 +109,12 @@ def fuzz(name, argument, examples=8):
 
 
 @pytest.mark.parametrize(("name", "argument"), PAIRS, ids=[f"{n}-{a}" for n, a in PAIRS])
-def test_what_cannot_be_is_one_line(name, argument):
+def test_invalid_arguments_are_refused_in_one_line(name, argument):
     fuzz(name, argument)
 
 
 @pytest.mark.parametrize("kind", [jo.Plan, jo.History])
-def test_damaged_files_are_one_line(kind):
+def test_damaged_files_are_refused_in_one_line(kind):
     """A few bytes that are others: what is read is whole, or refused."""
     plan = jo.Plan(np.ones(2), np.ones((2, 3)), np.ones((2, 3)))
     (plan if kind is jo.Plan else HISTORY).save("saved")
@@ -137,14 +137,14 @@ def test_damaged_files_are_one_line(kind):
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.good is not None])
-def test_what_is_changed_is_good(name):
+def test_the_unchanged_call_is_valid(name):
     """Each row's call by itself is not refused: it would run, or does."""
     row = ROWS[name]
     with contextlib.suppress(Ran):
         row.call(**row.good)
 
 
-def test_every_public_function_is_here():
+def test_every_public_function_is_fuzzed():
     """Those that are left out take nothing from users, or only inside a program."""
     spaces = {"jo": jo, "tasks": jo.tasks, "theory": theory, "stats": stats, "plots": plots}
     public = {
@@ -169,7 +169,7 @@ def test_every_public_function_is_here():
         (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],
 )
-def test_a_hole_is_found(monkeypatch, module, check, name, argument):
+def test_the_fuzz_notices_a_missing_check(monkeypatch, module, check, name, argument):
     """With a check taken away, what it refused is taken, and the fuzz says so."""
     fuzz(name, argument)
     monkeypatch.setattr(module, check, lambda *_, **__: None)

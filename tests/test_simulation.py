@@ -11,8 +11,7 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota._core import arguments as _arguments
-from jaxota._core import batching as _chunks
+from jaxota._core import arguments, batching
 from jaxota._core.batching import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
@@ -118,14 +117,14 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
     many = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     few = run(algorithm, jo.Channel(), task, trials=2, plan=plan, initial=start[:2])
     assert_equal(few, jax.tree.map(lambda x: x[:2], many), task, start[:2])
-    monkeypatch.setattr(_arguments, "trials_at_once", lambda *_: 3)
+    monkeypatch.setattr(arguments, "trials_at_once", lambda *_: 3)
     chunked = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     assert_equal(chunked, many, task, start[:7])
 
 
 def test_memory_in_flight_is_bounded(task, monkeypatch):
     """The number of trials at once falls with the size of the model and of the batch."""
-    monkeypatch.setattr(_chunks, "CACHE", _chunks.MEMORY)
+    monkeypatch.setattr(batching, "CACHE", batching.MEMORY)
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
@@ -135,21 +134,21 @@ def test_memory_in_flight_is_bounded(task, monkeypatch):
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
 
 
-def test_what_is_in_flight_stays_close_to_the_processor(monkeypatch):
+def test_trials_in_flight_fit_the_cache(monkeypatch):
     """On CPU; an accelerator takes what fits into its memory."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
     algorithm = jo.cotaf(1e-2, 10, 5)
     held = 4 * 4 * (5 * 11 + 4 * 10)  # bytes of all users' rows, and of four vectors each
-    assert trials_at_once([algorithm], task) == _chunks.CACHE // held
-    assert trials_at_once([algorithm] * 3, task) == _chunks.CACHE // held  # one after the other
-    assert trials_at_once([algorithm], task, copies=7) == _chunks.CACHE // (7 * held)
+    assert trials_at_once([algorithm], task) == batching.CACHE // held
+    assert trials_at_once([algorithm] * 3, task) == batching.CACHE // held  # one after the other
+    assert trials_at_once([algorithm], task, copies=7) == batching.CACHE // (7 * held)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     found = trials_at_once([algorithm], task)
-    assert found == _chunks.MEMORY // _chunks.bytes_per_trial([algorithm], task)
+    assert found == batching.MEMORY // batching.bytes_per_trial([algorithm], task)
 
 
 @pytest.mark.slow
-def test_a_plan_of_the_same_key_is_what_simulate_measures(task):
+def test_calibrate_gives_the_plan_that_simulate_measures(task):
     algorithm = jo.cobaaf(**LOCAL)
     plan = jo.calibrate(jax.random.key(0), algorithm, task, rounds=4, trials=8)
     given = run(algorithm, jo.Channel(), task, trials=3, plan=plan)
@@ -167,7 +166,7 @@ def test_initial_models_leave_calibration_alone(task, start):
 
 
 @pytest.mark.slow
-def test_calibration_from_models_of_ones_own(task):
+def test_calibration_from_given_models(task):
     """At the optimum of identical users nothing moves but minibatch noise: little energy."""
     best = np.asarray(task.problem(0).optimum)[None]
     near = jo.calibrate(jax.random.key(0), jo.cotaf(**LOCAL), task, 1, 8, initial=best)
@@ -223,7 +222,7 @@ def test_a_diverging_run_is_kept_and_counted(task):
 
 
 @pytest.mark.slow
-def test_inside_a_program_bad_numbers_make_results_nan(task):
+def test_under_jit_invalid_numbers_give_nan(task):
     """Where an exception cannot be: of one setting of a vmap it is that setting's alone."""
     good = {"step_size": 0.01, "power": 1.0, "threshold": 0.3, "participants": 2, "level": 0.0}
 
@@ -279,7 +278,7 @@ def test_64_bits_are_the_same_float32(task):
 
 
 @pytest.mark.slow
-def test_simulate_can_be_traced_by_its_users(task):
+def test_simulate_works_under_jit_vmap_and_grad(task):
     """Inside someone's own jit and vmap: a gap as a function of the SNR, and of the key."""
 
     @jax.jit

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and together."""
+"""Files that are written whole or not at all, several of them together."""
 
 import contextlib
 import functools
@@ -8,37 +8,37 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxota.cli import process as _process
+from jaxota.cli import process
 
-DRAFTS = ".jaxota-"  # folders of drafts begin so
-placed: list[Path] = []  # the last files that took their places
+DRAFTS = ".jaxota-"  # prefix of the hidden folders that hold drafts
+placed: list[Path] = []  # the files that were written last
 
 
 @contextlib.contextmanager
 def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
-    """Names to write to that take the place of `paths`, together, if the block succeeds.
+    """Yield paths of drafts, which replace `paths` together if the block succeeds.
 
-    All lie in one folder, which is made if it is missing.
+    All `paths` lie in one folder, which is made if it is missing.
     """
     targets = [Path(path) for path in paths]
     refuse_folders(*targets)
     with drafting(targets[0].parent) as folder:
         drafts = [folder / path.name for path in targets]
         yield drafts
-        with _process.placing:
+        with process.placing:
             _place(drafts, targets, folder)
             placed[:] = targets
 
 
 def refuse_folders(*paths: Path) -> None:
-    """A file takes the place of a file, and of nothing else."""
+    """Raise IsADirectoryError if a path is a folder, which no file may replace."""
     for path in paths:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder: move it, or write to another place")
 
 
 def _place(drafts: list[Path], targets: list[Path], folder: Path) -> None:
-    """All or none: what was there before comes back if one of them cannot be placed."""
+    """Move all drafts to their targets; if one fails, restore the files that were there before."""
     before = [folder / f"{path.name}.before" for path in targets]
     if len(targets) > 1:
         for path, old in zip(targets, before, strict=True):
@@ -56,7 +56,7 @@ def _place(drafts: list[Path], targets: list[Path], folder: Path) -> None:
 
 
 def _keep(path: Path, old: Path) -> None:
-    """`path` by a second name, or a copy where there are no such."""
+    """Link `path` to a second name, or copy it where the file system has no links."""
     try:
         os.link(path, old, follow_symlinks=False)
     except (OSError, NotImplementedError):
@@ -65,17 +65,17 @@ def _keep(path: Path, old: Path) -> None:
 
 @contextlib.contextmanager
 def drafting(parent: Path) -> Iterator[Path]:
-    """A hidden folder in `parent`, which is made if it is missing; neither outlives a failure."""
+    """Yield a hidden folder in `parent`; a failure removes it, and `parent` if it was made here."""
     import filelock  # slow to import
 
     _clear_once(parent.resolve())
     with contextlib.ExitStack() as stack:
-        with _process.placing:
+        with process.placing:
             made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
             parent.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=DRAFTS, dir=parent))
             undo = functools.partial(_remove, folder, made)
-            stack.enter_context(_process.undoing(undo))
+            stack.enter_context(process.undoing(undo))
         try:
             with filelock.FileLock(folder / ".lock"):
                 yield folder
@@ -86,12 +86,12 @@ def drafting(parent: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path, made: list[Path]) -> None:
-    for _ in range(10):  # somebody may still be writing there
+    for _ in range(10):  # a thread may still be writing there
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             break
     for parent in made:
-        with contextlib.suppress(OSError):  # others write there
+        with contextlib.suppress(OSError):  # it holds files of others
             parent.rmdir()
 
 
@@ -101,10 +101,10 @@ def clear(parent: Path) -> None:
 
     for folder in parent.glob(f"{DRAFTS}*"):
         with (
-            contextlib.suppress(OSError, filelock.Timeout),  # that of a process at work
+            contextlib.suppress(OSError, filelock.Timeout),  # its process is still at work
             filelock.FileLock(folder / ".lock", timeout=0),
         ):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-_clear_once = functools.cache(clear)  # there may be thousands of files to look through
+_clear_once = functools.cache(clear)  # once for each folder, which may hold thousands of files

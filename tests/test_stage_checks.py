@@ -127,12 +127,12 @@ def _said(stage, part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
-def test_what_the_others_spoil_works(stage):
+def test_the_working_parts_run(stage):
     assert _run(stage, _own(stage)()).model.shape == (2, 4)
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_member_that_is_forgotten_or_no_member(stage):
+def test_missing_and_wrong_members_are_refused(stage):
     for name, member in WORKING[stage].items():
         words, see = _said(stage, _own(stage, lacks=(name,))())
         assert words.endswith(f"got Mine(), which lacks {name}{see}")
@@ -149,7 +149,7 @@ def test_a_member_that_is_forgotten_or_no_member(stage):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_what_is_no_part(stage):
+def test_values_that_are_no_parts_are_refused(stage):
     kind, (path, _) = "must be a part of its kind, such as jo.", STAGES[stage]
     kind = kind.removesuffix("jo.") if stage == "law" else kind
     for decorate in (lambda cls: cls, dataclasses.dataclass):
@@ -163,7 +163,7 @@ def test_what_is_no_part(stage):
 
 
 @pytest.mark.parametrize("needs", ["energy", ("energi",), None, (1,)])
-def test_needs_are_names(needs):
+def test_needs_are_names_of_moments(needs):
     for stage in ("estimate", "precode"):
         words, see = _said(stage, _own(stage, needs=needs)())
         assert ".needs must be a tuple of energy, mean, var, average_mean, average_var" in words
@@ -171,7 +171,7 @@ def test_needs_are_names(needs):
 
 
 @pytest.mark.parametrize("name", ["energy", "peak", "mean", "average_var"])
-def test_what_is_read_must_be_needed(name):
+def test_moments_that_are_read_must_be_in_needs(name):
     own = _own("precode", energy=lambda self, block: getattr(block.moments, name).max())
     with pytest.raises(jo.InputError, match=rf"^block\.moments\.{name} must be asked for: `needs"):
         _run("precode", own())
@@ -200,7 +200,7 @@ RETURNS = {
 
 
 @pytest.mark.parametrize(("stage", "name"), RETURNS, ids=" ".join)
-def test_what_is_returned(stage, name):
+def test_wrong_results_of_methods_are_refused(stage, name):
     """None, an array of a wrong shape, a pair of them, a text."""
     for value in (None, np.ones(7), (np.ones(7), np.ones(7)), "seven"):
         arrays = stage == "estimate" and not isinstance(value, str)
@@ -227,7 +227,7 @@ def test_memory_keeps_its_shape_and_type():
     assert "memory as `start` does, int32[], got float32[]" in words
 
 
-def test_work_holds_what_is_sent():
+def test_a_local_update_has_the_right_arrays():
     for work, words in (
         (_zeros(2, 4), "a jo.LocalUpdate of arrays [user, d], user = 3, d = 4, got float32[2,4]"),
         (_zeros(3, 4).replace(controls=jnp.zeros((3, 4))), "a jo.LocalUpdate without controls"),
@@ -239,14 +239,14 @@ def test_work_holds_what_is_sent():
     assert "start(...) must return (control [d], memory)" in _said("local", own())[0]
 
 
-def test_a_medium_gives_what_carries():
+def test_a_medium_returns_a_carrier():
     words, _ = _said("medium", _own("medium", __call__=lambda self, channel: None)())
     assert "got None, which lacks power, control_budget" in words
     assert words.endswith("see jo.stages.Carrier")
 
 
 @pytest.mark.parametrize("name", PROBLEM)
-def test_problems_of_a_task(name):
+def test_wrong_members_of_a_problem_are_refused(name):
     for changed in ({name: None}, {name: lambda self, *told: None}):
         made = _made("Problem", PROBLEM | changed)()
         if callable(PROBLEM[name]) or changed[name] is not None:
@@ -257,7 +257,7 @@ def test_problems_of_a_task(name):
             assert "\n" not in str(caught.value)
 
 
-def test_a_field_that_is_not_declared():
+def test_a_field_without_declaration_is_refused():
     @jo.part
     class Named:
         mode: str = "fast"

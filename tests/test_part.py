@@ -1,16 +1,20 @@
 """Parts are pytrees that no one takes for another."""
 
+import gc
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
+import optax
 import pytest
 
 import jaxota as jo
 from jaxota import rounds
 from jaxota._core import prng
+from jaxota._core.part import canonical
 from jaxota.stages.fading import Nakagami, Rayleigh
 
 ALIKE = {
@@ -30,7 +34,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("kind", ALIKE)
-def test_parts_of_one_shape_have_structures_of_their_own(kind):
+def test_parts_of_one_shape_have_different_structures(kind):
     """Equal structures would share a compiled program, though they compute other things."""
     for first, second in itertools.combinations(ALIKE[kind], 2):
         assert jax.tree.structure(first) != jax.tree.structure(second)
@@ -38,7 +42,7 @@ def test_parts_of_one_shape_have_structures_of_their_own(kind):
         assert jax.tree.structure(part) == jax.tree.structure(jax.tree.map(np.float32, part))
 
 
-def test_structure_holds_the_static_fields_and_leaves_the_traced_ones():
+def test_static_fields_are_structure_and_traced_ones_leaves():
     algorithm = jo.cobaaf(0.1, 3, batch=2)
     assert jax.tree.leaves(algorithm) == [0.1]
     (path, _), *_ = jax.tree_util.tree_flatten_with_path(algorithm)[0]
@@ -60,3 +64,42 @@ def test_annotations_of_arrays_hold():
         rounds._energies(jnp.ones(3))
     with pytest.raises(jaxtyping.TypeCheckError):
         prng.minibatch_indices(jnp.zeros(3, "uint32"), jnp.arange(4), 2, jnp.int32(5))
+
+
+def test_canonical_tells_transformations_apart():
+    def same(first, second):
+        return canonical(first) is canonical(second)
+
+    assert same(optax.identity(), optax.identity())
+    assert same(optax.adam(1e-3, b1=0.8), optax.adam(1e-3, b1=0.8))
+    assert same(optax.chain(optax.clip(1.0)), optax.chain(optax.clip(1.0)))
+    assert not same(optax.adam(1e-3), optax.adam(2e-3))
+    assert not same(optax.scale(1), optax.scale(1.0))
+    assert not same(optax.scale(1.0), optax.scale(2.0))
+    assert not same(optax.trace(0.9), optax.trace(0.9, nesterov=True))
+    array = jnp.ones(3)
+    assert not same(optax.scale(array), optax.scale(array))  # unhashable: identity decides
+
+
+def test_canonical_of_closures_that_hold_themselves():
+    def make(factor):
+        def update(updates, state, params=None):
+            return jax.tree.map(lambda u: factor * u, updates), (state, update)
+
+        update.__module__ = "optax.of_ones_own"
+        return optax.GradientTransformation(optax.identity().init, update)
+
+    one, again, other = make(1.0), make(1.0), make(2.0)
+    assert canonical(one) is canonical(again)
+    assert canonical(one) is not canonical(other)
+
+
+@pytest.mark.slow
+def test_canonical_forgets_old_values():
+    """Transformations that are gone from use are gone from memory."""
+    for number in range(400):
+        canonical(optax.scale(float(number)))
+    gc.collect()
+    kept = [x for x in gc.get_objects() if isinstance(x, types.FunctionType)]
+    held = [f for f in kept if f.__qualname__ == "scale.<locals>.update_fn"]
+    assert 0 < len(held) < 400
