@@ -146,7 +146,7 @@ class History:
 
     def _results(self) -> dict[str, tuple[tuple[str, ...], Any]]:
         """The dimensions and values of every result that there is, by its name in a dataset."""
-        results = {k: (("trial", "evaluation"), v) for k, v in self.scores.items()}
+        results: dict[str, Any] = {k: (("trial", "evaluation"), v) for k, v in self.scores.items()}
         results |= {k: (dims, getattr(self, k)) for k, dims in DIMENSIONS.items()}
         results |= {f"average_{k}": (("trial",), v) for k, v in self.average_scores.items()}
         return {k: (dims, values) for k, (dims, values) in results.items() if values is not None}
