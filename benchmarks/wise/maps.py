@@ -82,7 +82,7 @@ def _compare(run, name, regimes, groups, seed, trials) -> jo.Report:
     # Full gradients, a batch of None, are no coordinate of the dataset.
     batches = ["all" if batch is None else batch for *_, batch in regimes.shapes.values()]
     ratios = ratios.assign_coords(batch=("shape", batches)).load()
-    fields = ["users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db"]
+    fields = ["users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db", "draw"]
     best = "its rivals" if name == "rivals" else "the baselines"
     columns = "≤ 1", "geometric mean", "worst regime", "worst draw"
     return jo.Report(
@@ -93,7 +93,7 @@ def _compare(run, name, regimes, groups, seed, trials) -> jo.Report:
         table=[["against", f"≤ {MARGIN:g}", *columns], *map(_row, ratios.isel(round=-1))],
         remarks=[*_explanations(dataset), *(line for each in ratios for line in _details(each))],
         dataset=ratios.drop_vars("batch").to_dataset(name="ratio"),
-        csv=wise_map.csv_rows(ratios, ["against", *fields, "draw", "round"]),
+        csv=ratios.to_dataframe("ratio").reset_index()[["against", *fields, "round", "ratio"]],
         figure=lambda: map_figure.draw(
             ratios,
             f"WISE over the best of {best}: median over {len(draws)} data draws, {trials} trials "
