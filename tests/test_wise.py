@@ -172,7 +172,8 @@ def test_an_error_in_the_correction_changes_gradients_by_the_stated_factor(array
     rule = jo.PathCorrectedSGD(step_size, steps)
     model, correction = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
-    path = functools.partial(rule._path, KEY, problem, user, model, stride=jnp.float32(stride))
+    arguments = {"user": jnp.int32(user), "model": model, "stride": jnp.float32(stride)}
+    path = functools.partial(rule._path, KEY, problem, **arguments)
     changed = path(correction=correction + error)[0] - path(correction=correction)[0]
     hessian = 2 * features[user].T @ features[user] / len(features[user])
     values, basis = np.linalg.eigh(hessian)

@@ -190,15 +190,12 @@ def test_the_design_is_printed_for_both_purposes(small_maps, capsys):
 @pytest.mark.slow
 def test_images(tmp_path, capsys, monkeypatch):
     """On the digits, as there is no MNIST: the table's leads are those of the accuracies kept."""
-
-    def missing(*_, **__):
-        raise jo.InputError("no MNIST here")
-
     monkeypatch.setenv("JAXOTA_CACHE", "off")
-    monkeypatch.setattr(jo.tasks, "mnist", missing, raising=False)
+    at_hand = "digits", "There is no MNIST."
+    monkeypatch.setattr(jo.tasks, "images_at_hand", lambda: at_hand, raising=False)
     small = "--rounds", "10", "--set", "deals=2"
     printed, data, rows = _run("images.py", "images", tmp_path, capsys, *small)
-    assert "8×8 digits" in printed and "2 deals" in printed
+    assert "8×8 digits" in printed and "2 deals" in printed and at_hand[1] in printed
     last = data.accuracy.sel(partition="iid", snr_db=10.0).isel(round=-1)
     wise = last.sel(algorithm="WISE", step_size=0.01)
     for algorithm in ("COTAF", "BAAF", "COBAAF"):

@@ -61,6 +61,7 @@ def ablation(run, seed: int = 0, trials: int = 8) -> jo.Report:
     study = wise_map.study("ablation", wise_map.MAP, variants(), data, seed, trials)
     by_draw = wise_map.relative_to_wise(run(study))
     ratios = by_draw.median("draw")
+    rows = ratios.to_dataframe("ratio").reset_index().rename(columns={"algorithm": "with"})
     fields = ["users", "steps", "data_spread", "model_spread", "snr_db"]
     return jo.Report(
         name="ablation",
@@ -76,7 +77,7 @@ def ablation(run, seed: int = 0, trials: int = 8) -> jo.Report:
             "diverges. Such a regime counts as worse, and is excluded from the other columns.",
         ],
         dataset=ratios.to_dataset(name="ratio"),
-        csv=wise_map.csv_rows(ratios, ["algorithm", *fields]).rename(columns={"algorithm": "with"}),
+        csv=rows[["with", *fields, "ratio"]],
         figure=lambda: _figure(ratios),
     )
 

@@ -31,15 +31,6 @@ def algorithms() -> dict[str, jo.Algorithm]:
     }
 
 
-def images_at_hand() -> str:
-    """Return the name of MNIST, or of the digits where MNIST cannot be read."""
-    try:
-        jo.tasks.mnist(jax.random.key(0))
-    except jo.InputError:
-        return "digits"
-    return "mnist"
-
-
 @jo.experiment("WISE beside COTAF, BAAF and COBAAF on MNIST, or on digits where there is no MNIST")
 def images(
     run,
@@ -52,8 +43,9 @@ def images(
     init_scale: float = 0.0,
 ) -> jo.Report:
     k_data, k_trials = jax.random.split(jax.random.key(seed))
+    name, reason = (dataset, "") if dataset else jo.tasks.images_at_hand()
     task = jo.tasks.Images(
-        dataset or images_at_hand(),
+        name,
         jo.tasks.SoftmaxRegression,
         init_scale=init_scale,
         data_dir=data_dir,
@@ -87,6 +79,7 @@ def images(
             f"WISE uses η = {STEP_SIZE:g}; the others the same, or in hindsight the best of "
             f"{', '.join(f'{x:g}' for x in STEP_SIZES)}. Precoders are online, {REFERENCE} is over "
             "error-free links.",
+            *filter(None, [reason]),
         ],
         dataset=accuracy.to_dataset(name="accuracy"),
         csv=_rows(curves, scored),

@@ -16,6 +16,7 @@ from wise_map import LOCAL, REGIME, STEP_SIZE
 import jaxota as jo
 
 MARGIN = 1.05  # ratios up to here count as no worse
+SAME = "same step size"  # competitors of all other groups choose theirs in hindsight
 
 
 def baselines() -> dict[str, jo.Algorithm]:
@@ -26,6 +27,11 @@ def baselines() -> dict[str, jo.Algorithm]:
         "BAAF": jo.baaf(**LOCAL, precode=jo.Online()),
         "COBAAF": jo.cobaaf(**LOCAL, precode=jo.Online()),
     }
+
+
+def baseline_groups() -> dict[str, dict[str, jo.Algorithm]]:
+    """Return the baselines under both rules for their step sizes."""
+    return {SAME: baselines(), "best in hindsight": baselines()}
 
 
 def rival_groups() -> dict[str, dict[str, jo.Algorithm]]:
@@ -39,58 +45,44 @@ def rival_groups() -> dict[str, dict[str, jo.Algorithm]]:
         "FedAdam, cosine": optax.adam(optax.cosine_decay_schedule(0.3, 60), b2=0.99),
         "FedAvg, cosine": optax.sgd(optax.cosine_decay_schedule(1.0, 60)),
     }
-    return {
-        "coded means": {
-            f"{name}, coded means": algorithm.replace(compress=jo.Centred())
-            for name, algorithm in precoded.items()
-        },
-        "mean power P": {
-            f"{name}, mean power P": algorithm.replace(precode=jo.MeanPower())
-            for name, algorithm in precoded.items()
-        },
-        "server optimisers": {
-            f"COTAF, {name}": jo.cotaf(**LOCAL, precode=jo.Online(), server=optimiser)
-            for name, optimiser in optimisers.items()
-        },
+    coded = {f"{k}, coded means": v.replace(compress=jo.Centred()) for k, v in precoded.items()}
+    power = {f"{k}, mean power P": v.replace(precode=jo.MeanPower()) for k, v in precoded.items()}
+    server = {
+        f"COTAF, {name}": jo.cotaf(**LOCAL, precode=jo.Online(), server=optimiser)
+        for name, optimiser in optimisers.items()
     }
+    groups = {"coded means": coded, "mean power P": power, "server optimisers": server}
+    return groups | {"all": coded | power | server}
 
 
 @jo.experiment("WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes")
 def wise(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    return _against_baselines(run, "wise", wise_map.MAP, seed, trials)
+    return _compare(run, "wise", wise_map.MAP, baseline_groups(), seed, trials)
 
 
 @jo.experiment("WISE beside the baselines in 96 other regimes")
 def offmap(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    return _against_baselines(run, "offmap", wise_map.OFF_MAP, seed, trials)
+    return _compare(run, "offmap", wise_map.OFF_MAP, baseline_groups(), seed, trials)
 
 
 @jo.experiment("WISE beside baselines with coded means, more power, or server optimisers")
 def rivals(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    groups = rival_groups()
-    algorithms = {name: each for group in groups.values() for name, each in group.items()}
-    against = {label: (list(group), True) for label, group in groups.items()}
-    against["all"] = list(algorithms), True
-    return _compare(run, "rivals", wise_map.MAP, algorithms, against, seed, trials)
+    return _compare(run, "rivals", wise_map.MAP, rival_groups(), seed, trials)
 
 
-def _against_baselines(run, name, regimes, seed, trials) -> jo.Report:
-    names = list(baselines())
-    against = {"same step size": (names, False), "best in hindsight": (names, True)}
-    return _compare(run, name, regimes, baselines(), against, seed, trials)
-
-
-def _compare(run, name, regimes, algorithms, against, seed, trials) -> jo.Report:
-    """Report WISE's gap over that of the best of each group that it is `against`."""
-    draws, algorithms = wise_map.draws(seed), {"WISE": jo.wise(**LOCAL)} | algorithms
+def _compare(run, name, regimes, groups, seed, trials) -> jo.Report:
+    """Report WISE's gap over that of the best of each group of competitors."""
+    draws, algorithms = wise_map.draws(seed), {"WISE": jo.wise(**LOCAL)}
+    for group in groups.values():
+        algorithms |= group
     study = wise_map.study(name, regimes, algorithms, draws, seed, trials, wise_map.STEP_SIZES)
     dataset = run(study)
-    labels = pandas.Index(against, name="against")
-    ratios = xarray.concat([ratio(dataset, *which) for which in against.values()], labels)
+    by_group = [ratio(dataset, list(group), label != SAME) for label, group in groups.items()]
+    ratios = xarray.concat(by_group, pandas.Index(groups, name="against"))
     # Full gradients, a batch of None, are no coordinate of the dataset.
     batches = ["all" if batch is None else batch for *_, batch in regimes.shapes.values()]
     ratios = ratios.assign_coords(batch=("shape", batches)).load()
-    fields = ["users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db"]
+    fields = ["users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db", "draw"]
     best = "its rivals" if name == "rivals" else "the baselines"
     columns = "≤ 1", "geometric mean", "worst regime", "worst draw"
     return jo.Report(
@@ -101,7 +93,7 @@ def _compare(run, name, regimes, algorithms, against, seed, trials) -> jo.Report
         table=[["against", f"≤ {MARGIN:g}", *columns], *map(_row, ratios.isel(round=-1))],
         remarks=[*_explanations(dataset), *(line for each in ratios for line in _details(each))],
         dataset=ratios.drop_vars("batch").to_dataset(name="ratio"),
-        csv=wise_map.csv_rows(ratios, ["against", *fields, "draw", "round"]),
+        csv=ratios.to_dataframe("ratio").reset_index()[["against", *fields, "round", "ratio"]],
         figure=lambda: map_figure.draw(
             ratios,
             f"WISE over the best of {best}: median over {len(draws)} data draws, {trials} trials "

@@ -134,12 +134,3 @@ def table(by_draw) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def csv_rows(ratios, columns: list[str]):
-    """Return the table of all ratios, with numbers as short as they were given."""
-    rows = ratios.to_dataframe("ratio").reset_index()
-    fields = ["data_spread", "model_spread", "snr_db"]
-    rows[fields] = rows[fields].map("{:g}".format)
-    rows["ratio"] = rows["ratio"].map("{:.9g}".format)
-    return rows[[*columns, "ratio"]]
