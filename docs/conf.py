@@ -57,7 +57,7 @@ autodoc_preserve_defaults = True
 # One list for arguments and one for attributes; `name, other: ...` stays one entry.
 napoleon_numpy_docstring = False
 napoleon_use_param = False
-napoleon_custom_sections = [("Attributes", "params_style")]
+napoleon_custom_sections = [("Attributes", "params_style"), ("Constants", "params_style")]
 default_role = "code-link"
 
 

@@ -1,4 +1,4 @@
-"""What a simulation yields: every trial's scores, powers, errors and models, labelled."""
+"""The results of a simulation: scores, powers, errors and models of every trial, labelled."""
 
 import dataclasses
 import functools
@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-from jaxota._core import files as _files
-from jaxota._core import inputs as _validate
+from jaxota._core import files, inputs
 from jaxota._core.part import Path, part, static
 from jaxota.errors import InputError
 
@@ -22,9 +21,11 @@ if TYPE_CHECKING:
 Scores: TypeAlias = Float[Array | np.ndarray, "*setting trial evaluation"]
 ByRound: TypeAlias = Float[Array | np.ndarray, "*setting trial round"] | None
 ByUser: TypeAlias = Float[Array | np.ndarray, "*setting trial round user"] | None
+ByTrial: TypeAlias = Float[Array | np.ndarray, "*setting trial"] | None
+Settings: TypeAlias = Shaped[Array | np.ndarray, "setting *shape"]
 Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
-# Every result but the scores, which are [trial, evaluation], and its dimensions.
+# The dimensions of every result but the scores, which are [trial, evaluation].
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("power", "control_power"), ("trial", "round")),
     **dict.fromkeys(("mean_power", "mean_control_power"), ("trial", "round")),
@@ -34,23 +35,14 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
-# What else names something in a table or a dataset.
-LABELS = (
-    "setting",
-    "block",
-    "trials",
-    "used",
-    "pairs",
-    "algorithm",
-    "evaluation",
-    "diverged",
-    *sum(DIMENSIONS.values(), ()),
-)
+# Other names in a table or a dataset, which no score may have.
+LABELS = {"setting", "block", "trials", "used", "pairs", "algorithm", "evaluation", "diverged"}
+LABELS |= {"trial", "round", "user", "parameter"}
 _FORMAT = "jaxota.History 2"
 
 
 def check_scores(names: Iterable[str], by: str = "task") -> None:
-    """InputError at the first name of a score that is no name, or that of another result."""
+    """Raise InputError at the first score without a name, or with that of another result."""
     for name in names:
         if not isinstance(name, str) or not name.strip() or "/" in name:
             raise InputError(f"{by} must name a score by words without /, got {name!r}")
@@ -63,7 +55,7 @@ def check_scores(names: Iterable[str], by: str = "task") -> None:
 
 @part
 class History:
-    """What a simulation yields. Row r is the state after round r; `None` is what has no meaning.
+    """The results of a simulation: row r is the state after round r, None a result without meaning.
 
     Attributes:
         scores: [trial, evaluation] of each name, after rounds every, 2·every, …
@@ -101,12 +93,8 @@ class History:
     user_control_power: ByUser = None
     model: Models = None
     average: Models = None
-    average_scores: dict[str, Float[Array | np.ndarray, "*setting trial"] | None] = (
-        dataclasses.field(default_factory=dict)
-    )
-    settings: dict[str, Shaped[Array | np.ndarray, "setting *shape"]] = dataclasses.field(
-        default_factory=dict
-    )
+    average_scores: dict[str, ByTrial] = dataclasses.field(default_factory=dict)
+    settings: dict[str, Settings] = dataclasses.field(default_factory=dict)
     grid: tuple[tuple[str, int], ...] = static(default=())
     every: int = static(default=1)
 
@@ -135,11 +123,10 @@ class History:
 
     def __getitem__(self, name: str) -> Any:
         """Return a score or another result by its name: `history["gap"]`."""
-        results = {k: getattr(self, k) for k in DIMENSIONS} | self.scores
-        present = [k for k, values in results.items() if values is not None]
-        if name not in present:
-            raise InputError(f"history has no {name!r}: choose from {', '.join(present)}")
-        return results[name]
+        results = self._results()
+        if name not in results:
+            raise InputError(f"history has no {name!r}: choose from {', '.join(results)}")
+        return results[name][1]
 
     def plot(self, metric: str | None = None) -> Any:
         """Draw a score, or a result [trial, round], against the round: a matplotlib figure.
@@ -154,27 +141,25 @@ class History:
     @property
     def diverged(self) -> Bool[np.ndarray, "*setting trial"]:
         """Whether a trial left the finite numbers, in any score or in its last model."""
-        held = [x for x in (*self.scores.values(), self.model) if x is not None]
-        return ~np.all([np.isfinite(x).all(-1) for x in held], 0)
+        results = [x for x in (*self.scores.values(), self.model) if x is not None]
+        return ~np.all([np.isfinite(x).all(-1) for x in results], 0)
+
+    def _results(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """The dimensions and values of every result that there is, by its name in a dataset."""
+        results: dict[str, Any] = {k: (("trial", "evaluation"), v) for k, v in self.scores.items()}
+        results |= {k: (dims, getattr(self, k)) for k, dims in DIMENSIONS.items()}
+        results |= {f"average_{k}": (("trial",), v) for k, v in self.average_scores.items()}
+        return {k: (dims, values) for k, (dims, values) in results.items() if values is not None}
 
     def to_xarray(self) -> "xarray.Dataset":
-        """The same as an `xarray.Dataset`, dimensions named and coordinates attached."""
+        """Return the same as an `xarray.Dataset`, with named dimensions and coordinates."""
         import xarray  # slow to import, needed here and in `load` alone
 
         lead, shape = ("setting",) if self.settings else (), ()
         if self.grid:
             lead, shape = zip(*self.grid, strict=True)
-        results = dict.fromkeys(self.scores, ("trial", "evaluation")) | DIMENSIONS
-        results |= {f"average_{k}": ("trial",) for k in self.average_scores}
-        held = self.scores | {k: getattr(self, k) for k in DIMENSIONS}
-        held |= {f"average_{k}": v for k, v in self.average_scores.items()}
-        dataset = xarray.Dataset(
-            {
-                k: (lead + dimensions, _unfolded(held[k], shape))
-                for k, dimensions in results.items()
-                if held[k] is not None
-            }
-        )
+        results = self._results().items()
+        dataset = xarray.Dataset({k: (lead + d, _unfolded(v, shape)) for k, (d, v) in results})
         sizes = dataset.sizes
         coordinates: dict[Any, Any] = {name: np.arange(size) for name, size in sizes.items()}
         coordinates["round"] = 1 + np.arange(sizes["round"])
@@ -185,21 +170,21 @@ class History:
         return dataset.assign_coords(coordinates)
 
     def _along(self, name: str) -> tuple[str, np.ndarray]:
-        """The axis that a swept value lies along, and its values there."""
+        """Return the axis that a swept value lies along, and its values there."""
         values = np.asarray(self.settings[name])
         if not self.grid:
             return "setting", values
         names = [axis for axis, _ in self.grid]
         axis = names.index(name) if name in names else names.index("setting")
-        whole = np.moveaxis(_unfolded(values, [size for _, size in self.grid]), axis, 0)
-        return names[axis], whole.reshape(len(whole), -1)[:, 0]
+        first = np.moveaxis(_unfolded(values, [size for _, size in self.grid]), axis, 0)
+        return names[axis], first.reshape(len(first), -1)[:, 0]
 
     def save(self, path: Path) -> None:
         """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
 
         Swept arrays and random keys, which are no coordinates, are variables of their own.
         """
-        path = _validate.path("path", path)
+        path = inputs.path("path", path)
         dataset = self.to_xarray().assign_attrs(
             format=_FORMAT,
             every=self.every,
@@ -215,13 +200,13 @@ class History:
                 values = jax.random.key_data(values)
             axes = ["setting", *(f"{name}_{axis}" for axis in range(1, values.ndim))]
             dataset[name] = axes, np.asarray(values), attributes
-        # To the bit, NaN included, and with checksums, so that damage is seen.
+        # Every bit is kept, NaN included, and checksums reveal damage.
         stored: dict[Any, Any] = {
             k: {"_FillValue": None, "fletcher32": True}
             for k, variable in dataset.variables.items()
-            if variable.dtype.kind != "U"  # for words HDF5 has no checksums
+            if variable.dtype.kind != "U"  # HDF5 has no checksums for text
         }
-        with _files.replacing(path) as (draft,):
+        with files.replacing(path) as (draft,):
             dataset.to_netcdf(draft, engine="h5netcdf", encoding=stored)
 
     @classmethod
@@ -230,7 +215,7 @@ class History:
         import h5py
         import xarray
 
-        path = _validate.path("path", path)
+        path = inputs.path("path", path)
         try:
             with h5py.File(path) as file:  # where this fails, h5netcdf says more than one line
                 if dict(file.attrs).get("format") != _FORMAT:
@@ -253,18 +238,18 @@ class History:
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             raise InputError(
                 f"history: {path} is not a history that History.save wrote "
-                f"({_validate.first_line(error)})"
+                f"({inputs.first_line(error)})"
             ) from None
 
 
 def _unfolded(values: Any, sizes: Sequence[int]) -> np.ndarray:
-    """[setting, …] with an axis for each of the sizes that settings are a product of."""
+    """Reshape [setting, …] to an axis for each of the sizes that settings are a product of."""
     array = np.asarray(values)
     return array.reshape(*sizes, *array.shape[1:]) if sizes else array
 
 
 def _folded(dataset: "xarray.Dataset", axes: Sequence[str], name: str) -> Any:
-    """The other way about, of a stored variable."""
+    """Return a stored variable as [setting, …]."""
     values = dataset[name].values
     return values.reshape(-1, *values.shape[len(axes) :]) if axes else values
 
@@ -273,10 +258,8 @@ def _is_key(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
 
 
-def _setting(
-    variable: "xarray.DataArray", grid: tuple[tuple[str, int], ...]
-) -> Shaped[Array | np.ndarray, "setting *shape"]:
-    """The swept values of a stored variable."""
+def _setting(variable: "xarray.DataArray", grid: tuple[tuple[str, int], ...]) -> Settings:
+    """Return the swept values of a stored variable."""
     if grid:  # one value along its axis, the same along the others
         sizes = [size for _, size in grid]
         axis = [name for name, _ in grid].index(str(variable.dims[0]))

@@ -82,13 +82,14 @@ def test_reference_documents_every_public_name(site):
 
 @pytest.mark.slow
 def test_docstrings_become_lists_of_arguments_with_links(site):
-    text = (site / "docs" / "api" / "running.html").read_text(encoding="utf-8")
-    arguments = set(re.findall(r"<li><p><strong>(\w+)</strong>", text))
+    folder = site / "docs" / "api"
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
+    arguments = set(re.findall(r"<li><p><strong>(\w+)</strong>", pages["running"]))
     assert {"key", "algorithm", "rounds", "trials", "plan", "initial"} <= arguments
-    assert "`" not in re.sub(r"<script.*?</script>|<pre.*?</pre>", "", text, flags=re.S)
-    assert 'href="algorithms.html#jaxota.cobaaf"' in text  # `jo.cobaaf(...)` in a docstring
-    pages = (site / "docs" / "api").glob("*.html")  # an entry such as "users: N." is no list
-    assert not any("<ol" in page.read_text(encoding="utf-8") for page in pages)
+    assert 'href="algorithms.html#jaxota.cobaaf"' in pages["running"]  # from `jo.cobaaf(...)`
+    for name, page in pages.items():
+        assert "`" not in re.sub(r"<script.*?</script>|<pre.*?</pre>", "", page, flags=re.S), name
+        assert "<ol" not in page, name  # an entry such as "users: N." is no list
 
 
 @pytest.mark.slow

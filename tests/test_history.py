@@ -194,7 +194,7 @@ def test_any_score_or_result_has_its_name(history):
     np.testing.assert_array_equal(history["power"], history.power)
     assert history.replace(scores={"top 5": history.gap})["top 5"] is history.gap
     for name in ("accuracy", "settings", 0, None):
-        with pytest.raises(jo.InputError, match=r"history has no .*: choose from power, .*gap"):
+        with pytest.raises(jo.InputError, match=r"history has no .*: choose from gap, loss, power"):
             history[name]
     with pytest.raises(jo.InputError, match="history has no 'user_power': choose from"):
         history.replace(user_power=None)["user_power"]

@@ -22,7 +22,6 @@ from jaxota.stages.channel import Block, superpose
 from jaxota.stages.fading import ideal_link
 from jaxota.theory.measuring import _line, _visit
 from jaxota.theory.noise import largest
-from jaxota.theory.side_by_side import beside, first_of, well_conditioned
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
 CASES = importlib.import_module("bounds").CASES
@@ -634,38 +633,63 @@ def test_measure_refuses_what_has_no_constants(task):
         theory.measure(*run, Unknown(), 3)
 
 
+def _well_conditioned(draws, users=8, condition=1.5, spread=0.3, samples=25, dim=4):
+    """Tasks whose Hessians have eigenvalues from 2 to 2·condition: the conditions are soon met.
+
+    The data of `benchmarks/paper/bounds.py` with seed 0.
+    """
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((draws, users, samples, dim))
+    left, _, right = np.linalg.svd(features, full_matrices=False)
+    scale = condition ** (rng.uniform(size=(draws, users, 1, dim)) / 2)
+    features = np.sqrt(samples) * (left @ right) * scale
+    weights = 1.0 + spread * rng.standard_normal((draws, users, dim, 1))
+    targets = (features @ weights)[..., 0] + 0.1 * rng.standard_normal((draws, users, samples))
+    return [jo.tasks.regression(*arrays) for arrays in zip(features, targets, strict=True)]
+
+
+SHORT = {"step_size": 1.0, "steps": 4, "batch": 5}  # the step size is replaced by the proofs'
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES[:3], ids=lambda case: case.label)
-def test_bounds_hold_where_their_conditions_do(case):
-    """What `jaxota run bounds` runs, its data draws, step sizes and R (the two shortest and the
-    longest but one): all conditions hold but for the shortest, and so do the bounds, four standard
-    errors to spare."""
-    task, key, trials = well_conditioned(0, 5, **case.task), jax.random.key(0), 5
-    rounds = *case.rounds[:2], case.rounds[-2]
-    found = beside(case.theorem, key, case.algorithm, case.channel, task, rounds, trials, None, 10)
-    short, *unmet = [
-        {k for k, v in found.bound.conditions.items() if not v[:, j].all()} for j in range(3)
-    ]
-    assert short == {"rounds"} and not any(unmet)
-    assert found.gap.shape == (5, 3, trials)
-    error = found.gap.std(-1, ddof=1) / np.sqrt(trials)
-    assert (found.gap.mean(-1) + 4 * error <= found.bound.total).all()
-    # The step is the proofs', from constants at the largest step: close to that of its own run.
-    every = jnp.float32(rounds)
-    proofs = jax.jit(jax.vmap(jax.vmap(case.theorem), (0, None)))(found.constants, every)
-    np.testing.assert_allclose(found.bound.step_size, proofs.step_size, rtol=0.1)
+@pytest.mark.parametrize(
+    ("number", "algorithm", "channel", "rounds"),
+    [
+        (1, jo.baaf(**SHORT), jo.Channel(10.0), (12, 25, 200)),
+        (2, jo.cobaaf(**SHORT), jo.Channel(10.0), (6, 12, 100)),
+        (3, jo.cobaaf(**SHORT), jo.Channel(10.0, participants=4), (125, 250, 500)),
+    ],
+    ids=["BAAF", "COBAAF", "COBAAF, 4 of 8 users"],
+)
+def test_bounds_hold_where_their_conditions_do(number, algorithm, channel, rounds):
+    """Data draws, step sizes and some R of `benchmarks/paper/bounds.py`: all conditions hold but
+    for the shortest R, and so do the bounds, four standard errors to spare."""
+    trials, unmet = 5, [set() for _ in rounds]
+    for task in _well_conditioned(5):
+        options = {"theorem": THEOREMS[number], "calibration_trials": 10}
+        compared = theory.compare(0, algorithm, channel, task, rounds, trials, **options)
+        for name, holds in compared.bound.conditions.items():
+            for j in np.flatnonzero(~np.asarray(holds)):
+                unmet[j].add(name)
+        assert compared.gap.shape == (3, trials)
+        error = compared.gap.std(-1, ddof=1) / np.sqrt(trials)
+        assert (compared.gap.mean(-1) + 4 * error <= compared.bound.total).all()
+        # The step is the proofs', from constants at the largest step: close to that of its own run.
+        proofs = jax.jit(jax.vmap(THEOREMS[number]))(compared.constants, jnp.float32(rounds))
+        np.testing.assert_allclose(compared.bound.step_size, proofs.step_size, rtol=0.1)
+    assert unmet == [{"rounds"}, set(), set()]
 
 
-def _ratio(found):
-    """Gap over bound, and how many standard errors the gap lies above it; [draw, R]."""
-    error = found.gap.std(-1, ddof=1) / np.sqrt(found.gap.shape[-1])
-    over = found.gap.mean(-1) - np.asarray(found.bound.total)
-    return found.gap.mean(-1) / found.bound.total, over / error
+def _ratio(compared):
+    """Gap over bound, and how many standard errors the gap lies above it; [R]."""
+    error = compared.gap.std(-1, ddof=1) / np.sqrt(compared.gap.shape[-1])
+    over = compared.gap.mean(-1) - np.asarray(compared.bound.total)
+    return compared.gap.mean(-1) / compared.bound.total, over / error
 
 
-def _as_the_theorem_asks(found):
+def _as_the_theorem_asks(compared):
     """Whether all conditions hold, and E‖Δ_i‖² ≤ (KηM)²; M² covers gains and gradients met."""
-    return np.asarray(found.bound.applies).all() and (found.excess <= 1).all()
+    return np.asarray(compared.bound.applies).all() and (compared.excess <= 1).all()
 
 
 @pytest.mark.slow
@@ -675,69 +699,65 @@ def test_theorem_1_fails_where_the_prior_misleads():
 
     The prior is of a fifth of the data, and takes users as independent.
     """
-    case = CASES[3]
-    task = jax.tree.map(lambda x: x[:1], well_conditioned(0, 5, **case.task))
-    run = case.theorem, jax.random.key(0), case.algorithm, case.channel, task, (800,), 5
-    found = beside(*run)
-    assert _as_the_theorem_asks(found)
-    ratio, errors = _ratio(found)
-    assert ratio[0, 0] > 3 and errors[0, 0] > 4
+    task = _well_conditioned(5, users=20, spread=1.0)[0]
+    run = 0, jo.baaf(step_size=1.0, steps=4), jo.Channel(0.0), task, (800,), 5
+    compared = theory.compare(*run, theorem=theory.theorem_1)
+    assert _as_the_theorem_asks(compared)
+    ratio, errors = _ratio(compared)
+    assert ratio[0] > 3 and errors[0] > 4
     for factor in (0.3, 0.5, 0.7):
-        other = beside(*run, factor * found.bound.step_size)
+        step_size = factor * compared.bound.step_size
+        other = theory.compare(*run, theorem=theory.theorem_1, step_size=step_size)
         ratio, errors = _ratio(other)
-        assert _as_the_theorem_asks(other) and ratio[0, 0] > 1.5 and errors[0, 0] > 4
+        assert _as_the_theorem_asks(other) and ratio[0] > 1.5 and errors[0] > 4
 
 
 M = 9.6  # above every gradient that the runs below meet
 
 
-@pytest.fixture(scope="module")
-def clean_controls():
-    """COBAAF with an unbiased estimate, full gradients, K = 100, α = P/(KηM)², hardly any σ_c."""
-    algorithm = jo.cobaaf(1.0, 100, precode=jo.Bounded(M), estimate=jo.Identity())
-    task = well_conditioned(0, 2, users=4, condition=1.1)
-
-    def run(control_power, step_size=None):
-        channel = jo.Channel(0.0, control_power=control_power)
-        run = theory.theorem_2, jax.random.key(0), algorithm, channel, task, (200,), 40
-        found = beside(*run, step_size)
-        assert _as_the_theorem_asks(found)
-        np.testing.assert_allclose(found.constants.gradient_bound, M**2, rtol=1e-5)
-        return found
-
-    return run
-
-
 @pytest.mark.slow
-def test_theorem_2_fails_by_its_factor_of_1_over_k(clean_controls):
+@pytest.mark.parametrize("draw", [0, 1])
+def test_theorem_2_fails_by_its_factor_of_1_over_k(draw):
     """Finding: the 1/K of the model noise is wrong; without it, as in the proof, all is well.
 
-    With the M² of the gains, the gap is more than five times the bound at the proofs' step size,
-    and more than twice the bound at smaller ones. It takes a budget of its own for the
-    controls: with one P, as in the paper, the stated control noise covers for it.
+    COBAAF with an unbiased estimate, full gradients, K = 100, α = P/(KηM)² and hardly any σ_c. With
+    the M² of the gains, the gap is more than five times the bound at the proofs' step size, and
+    more than twice the bound at smaller ones. It takes a budget of its own for the controls: with
+    one P, as in the paper, the stated control noise covers for it.
     """
-    found = clean_controls(1e8)
-    ratio, errors = _ratio(found)
-    assert (ratio > 5).all() and (errors > 4).all()
-    mended = found.bound.total + 99 * found.bound.model_noise
-    assert (found.gap.mean(-1) < mended).all()
+    algorithm = jo.cobaaf(1.0, 100, precode=jo.Bounded(M), estimate=jo.Identity())
+    task = _well_conditioned(2, users=4, condition=1.1)[draw]
+
+    def compared(control_power, step_size=None):
+        run = 0, algorithm, jo.Channel(0.0, control_power=control_power), task, (200,), 40
+        result = theory.compare(*run, theorem=theory.theorem_2, step_size=step_size)
+        assert _as_the_theorem_asks(result)
+        np.testing.assert_allclose(result.constants.gradient_bound, M**2, rtol=1e-5)
+        return result
+
+    clean = compared(1e8)
+    ratio, errors = _ratio(clean)
+    assert ratio[0] > 5 and errors[0] > 4
+    mended = clean.bound.total + 99 * clean.bound.model_noise
+    assert (clean.gap.mean(-1) < mended).all()
     for factor in (0.3, 0.5):
-        ratio, errors = _ratio(clean_controls(1e8, factor * found.bound.step_size))
-        assert (ratio > 2).all() and (errors > 4).all()
-    assert (_ratio(clean_controls(1.0))[0] < 1).all()
+        ratio, errors = _ratio(compared(1e8, factor * clean.bound.step_size))
+        assert ratio[0] > 2 and errors[0] > 4
+    assert _ratio(compared(1.0))[0][0] < 1
 
 
 @pytest.mark.slow
 def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     """Which `simulate` returns with the plan of R rounds, at the step size of that R."""
-    task, key, channel = well_conditioned(0, 2), jax.random.key(1), jo.Channel(0.0)
-    found = beside(theory.theorem_1, key, jo.baaf(1.0, 4, 5), channel, task, (25, 60), 4)
-    mine, zeros = first_of(task), np.zeros((4, task.dim), np.float32)
-    algorithm = jo.baaf(found.bound.step_size[0, 0], 4, 5)
-    plan = jo.calibrate(key, algorithm, mine, 25, 20, initial=zeros)
-    history = jo.simulate(key, algorithm, channel, mine, 25, 4, plan=plan, initial=zeros)
-    gap = jax.jit(jax.vmap(mine.problem(0).score))(history.average)["gap"]
-    np.testing.assert_allclose(found.gap[0, 0], gap, rtol=1e-3)
+    task, channel = _well_conditioned(2)[0], jo.Channel(0.0)
+    run = 1, jo.baaf(1.0, 4, 5), channel, task, (25, 60), 4
+    compared = theory.compare(*run, theorem=theory.theorem_1)
+    zeros = np.zeros((4, task.dim), np.float32)
+    algorithm = jo.baaf(compared.bound.step_size[0], 4, 5)
+    plan = jo.calibrate(1, algorithm, task, 25, 20, initial=zeros)
+    history = jo.simulate(1, algorithm, channel, task, 25, 4, plan=plan, initial=zeros)
+    gap = jax.jit(jax.vmap(task.problem(0).score))(history.average)["gap"]
+    np.testing.assert_allclose(compared.gap[0], gap, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -747,13 +767,13 @@ def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     Users that were silent in round 1 have c_i = 0 in round 2 but hear ĉ: they step twice as far. M
     is above every gradient met, the step within the theorem's limit.
     """
-    mine, trials = first_of(well_conditioned(0, 1)), 200
-    problem, start = mine.problem(0), np.zeros((trials, mine.dim), np.float32)
+    task, trials = _well_conditioned(1)[0], 200
+    problem, start = task.problem(0), np.zeros((trials, task.dim), np.float32)
     gradient = jax.jit(problem.full_gradient)
-    norms = [np.sum(np.square(gradient(start[0], i))) for i in range(mine.users)]
+    norms = [np.sum(np.square(gradient(start[0], i))) for i in range(task.users)]
     m = 1.05 * np.sqrt(max(norms))
     algorithm = jo.cobaaf(1e-3, 4, precode=jo.Bounded(m), estimate=jo.Identity())
-    run = jax.random.key(0), algorithm, jo.Channel(100.0, participants=4), mine, 2, trials
+    run = jax.random.key(0), algorithm, jo.Channel(100.0, participants=4), task, 2, trials
     constants = theory.measure(*run, initial=start)
     assert constants.gradient_bound == pytest.approx(m**2, rel=1e-5)
     assert theory.theorem_3(constants, 2, 1e-3).conditions["step_size"]

@@ -1,12 +1,8 @@
-"""What is learned, and who holds which data.
+"""Tasks: the loss to minimise, and which user holds which data.
 
-A task offers `users`, `dim` and `problem(trial)`. The problem is what the engine computes with:
-`init(key)` [d], `gradient(model, user, samples)` [d], `full_gradient(model, user)` [d],
-`score(model)` (a dict of numbers by their names), `head()` (the first fifth of every user's
-samples, for calibration), `counts` [user] and `strong_convexity`. `floats_per_trial(batch)` bounds
-what a trial's data take in memory.
-
-The names stand in `__init__.pyi`, one per line; each is loaded when it is first used.
+A task offers `users`, `dim`, `problem(trial)` and `floats_per_trial(batch)`; the problem offers the
+gradients and scores of one trial. `tasks.problem` has both protocols. The public names are listed
+in `__init__.pyi`; each is imported when it is first used.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The paper's statements, the constants they are made of, and both beside simulation."""
+"""The paper's statements, the constants that they depend on, and comparison with simulation."""
 
 from jaxota.theory.comparison import Comparison as Comparison
 from jaxota.theory.comparison import compare as compare
