@@ -48,8 +48,7 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
         values: [trial, …].
         level: how often such an interval holds the mean, 0 … 1.
     """
-    if not isinstance(level, numbers.Real) or not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
+    _check_level(level)
     every = _by_trial("values", values)
     kept = every[_finite(every)]
     trials, used = len(every), len(kept)
@@ -62,6 +61,11 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
         quantile = special.stdtrit(used - 1, 0.5 + level / 2)
         half = quantile * kept.std(0, ddof=1) / np.sqrt(used)
     return Interval(mean, mean - half, mean + half, used, trials)
+
+
+def _check_level(level: float) -> None:
+    if not isinstance(level, numbers.Real) or not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
 
 
 def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval:
@@ -104,6 +108,9 @@ def share(count: int, of: int, level: float = 0.95) -> Between:
     """
     from scipy.stats import binomtest  # slow to import, needed here alone
 
+    of = _validate.whole("of", of, 1)
+    count = _validate.whole("count", count, 0, at_most=of)
+    _check_level(level)
     bounds = binomtest(count, of).proportion_ci(level, method="wilson")
     return Between(float(bounds.low), float(bounds.high), level)
 
@@ -118,7 +125,10 @@ def median(values: Numbers, level: float = 0.95) -> Between:
     """
     from scipy.stats import quantile_test  # slow to import, needed here alone
 
-    draws = np.asarray(values, np.float64)
+    draws = _validate.real("values", values).astype(np.float64)
+    if draws.ndim != 1 or not len(draws):
+        raise InputError(f"values must have the axis [draw], got shape {list(draws.shape)}")
+    _check_level(level)
     bounds = quantile_test(draws, p=0.5).confidence_interval(level)
     if np.isnan(bounds.low) or np.isnan(bounds.high):
         reached = 1.0 - 2.0 ** (1 - len(draws))  # neither all draws above the median nor all below
@@ -173,7 +183,8 @@ def scores(
             f"{whose} must be a jo.History of simulate, got {_validate.shown(history)}"
         )
     values = history.scores.get(metric) if isinstance(metric, str) else None
-    if values is None and DIMENSIONS.get(metric) == ("trial", "round"):
+    named = isinstance(metric, str) and DIMENSIONS.get(metric) == ("trial", "round")
+    if values is None and named:
         values = getattr(history, metric)
     if values is None or np.ndim(values) != 2:
         raise InputError(

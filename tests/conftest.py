@@ -28,10 +28,11 @@ import numpy as np
 import pytest
 
 # Annotations of arrays hold, shapes and dtypes, in the modules that compute. Not in jaxota.theory,
-# whose functions take NumPy and jax arrays alike. With _core.part among them jaxtyping leaves the
-# `__init__` of parts alone, as one that it has wrapped before: fields may hold users' mistakes.
-COMPUTING = ["rounds", "simulation", "calibration", "stages", "tasks", "_core.part", "_core.state"]
-COMPUTING += ["_core.devices", "_core.inputs", "_core.prng", "_core.stage_checks"]
+# whose functions take NumPy and jax arrays alike, nor where tasks take users' arrays. As _core.part
+# is among them, jaxtyping leaves the `__init__` of parts alone, which it seems to have wrapped
+# before: fields may hold users' mistakes, for which the package has messages of its own.
+COMPUTING = ["rounds", "stages", "tasks.least_squares", "tasks.empirical_risk", "tasks.models"]
+COMPUTING += ["_core.part", "_core.devices", "_core.prng"]
 jaxtyping.install_import_hook([f"jaxota.{name}" for name in COMPUTING], "array_types.checked")
 
 import reference

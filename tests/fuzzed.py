@@ -496,6 +496,24 @@ def of_results():
             {"values": np.ones((4, 2)), "reference": np.ones((4, 2))},
             {"values": trials, "reference": Kind([*trials.junk, np.ones(3)]), "level": level},
         ),
+        "stats.share": Row(
+            stats.share,
+            {"count": 3, "of": 5, "level": 0.95},
+            {"count": Kind([*NOT_NUMBERS, -1, 6, 1.5]), "of": Kind([*NOT_NUMBERS, -1, 0, 2, 5.5])}
+            | {"level": Kind([*NOT_NUMBERS, *NAN, 0, 1, -1, 95])},
+        ),
+        "stats.verdict": Row(
+            stats.verdict,
+            {"count": 3, "of": 5, "level": 0.95},
+            {"count": Kind([*NOT_NUMBERS, -1, 6, 1.5]), "of": Kind([*NOT_NUMBERS, -1, 0, 2, 5.5])}
+            | {"level": Kind([*NOT_NUMBERS, *NAN, 0, 1, -1, 95])},
+        ),
+        "stats.median": Row(
+            stats.median,
+            {"values": [1.0, 2.0, 3.0], "level": 0.95},
+            {"values": Kind([*NOT_NUMBERS[: -len(FLAGS)], []])}
+            | {"level": Kind([*NOT_NUMBERS, *NAN, 0, 1, -1, 95])},
+        ),
         "stats.scores": Row(
             stats.scores,
             {"history": HISTORY, "metric": "gap"},
@@ -504,13 +522,14 @@ def of_results():
         "plots.curves": Row(
             plots.curves,
             {"histories": {"one": HISTORY}},
-            {"histories": named, "metric": names, "title": words} | {"log": optional(flag)},
+            {"histories": Kind([x for x in named.junk if x is not HISTORY])}
+            | {"metric": optional(names), "title": words, "log": optional(flag)},
         ),
         "plots.panels": Row(
             plots.panels,
             {"groups": {"all": {"one": HISTORY}}},
-            {"groups": Kind([*named.junk, {"a": {}}, {"a": {"b": 3}}]), "metric": names}
-            | {"title": words, "log": Kind([x for x in flag.junk if x is not None])},
+            {"groups": Kind([*named.junk, {"a": {}}, {"a": {"b": 3}}]), "metric": optional(names)}
+            | {"title": words, "log": optional(flag)},
         ),
         "plots.finals": Row(
             plots.finals,

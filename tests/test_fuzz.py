@@ -36,7 +36,8 @@ LEFT_OUT = "OverTheAir Gaussian ErrorFree Uncompressed Identity MMSE JamesStein 
 LEFT_OUT += "ReportedMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
 LEFT_OUT += "History Aggregate InputError "
-LEFT_OUT += "Interval Error "
+LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
+LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
 LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
