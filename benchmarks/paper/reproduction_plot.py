@@ -89,12 +89,13 @@ def _draw_curves(axes, family, scores, figure, number, title):
     """Mean over draws of each algorithm with its 95 % band; of gaps the geometric mean."""
     point, known = family.points[number], jo.figures.FIGURES[figure]
     at = family.place(point)
-    count = at.pop("evaluation") + 1
+    count = at["evaluation"] + 1
+    at["evaluation"] = slice(count)
     rounds = family.every * (1 + np.arange(count))
     log = known.metric in jo.style.LOGARITHMIC
     bands = {}
     for name in known.algorithms:
-        values = scores.sel(algorithm=family.label(name, point)).isel(at, evaluation=slice(count))
+        values = scores.sel(algorithm=family.label(name, point)).isel(at)
         bands[name] = _band(values.transpose("draw", "evaluation").values, log)
     floor = jo.style.log_floor(list(bands.values())) if log else 0.0
     for name, look in jo.style.looks(known.algorithms).items():
