@@ -70,8 +70,7 @@ def test_short_blocks_compile_no_other_program(whole):
     """5 settings in blocks of 2, 12 trials in blocks of 5: what is short is filled up."""
     data, _ = whole
     job = StudyJob(STUDY)
-    order = {axis.name: list(range(len(axis))) for axis in job.settings.axes}
-    layout = layouts.study_layout(job.settings, {"snr_db": 2, "trial": 5}, order)
+    layout = layouts.study_layout(job.settings, {"snr_db": 2, "trial": 5})
     assert layout.counts == (3, 2, 3)
     sink = layout.empty()
     for number in range(layout.count):

@@ -129,7 +129,7 @@ def test_scores_and_rounds_are_labelled():
     assert data.attrs["scores"] == ["gap", "loss"] and data.attrs["metric"] == "gap"
     average = np.asarray(data.average.isel(algorithm=0))
     problem = TASK.problem(0)
-    scored = [float(problem.score(model)["gap"]) for model in average]
+    scored = [float(problem.score(jax.numpy.asarray(model))["gap"]) for model in average]
     np.testing.assert_allclose(data.average_gap.isel(algorithm=0), scored, rtol=1e-3, atol=1e-6)
 
 

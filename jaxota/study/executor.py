@@ -59,26 +59,25 @@ class StudyJob:
 
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
-        settings, order = self.settings, {}
-        for axis in settings.axes:
-            places = axis.positions(stored.labels(axis.name)) if stored else []
-            order[axis.name] = places + [i for i in range(len(axis)) if i not in places]
-        if stored:
-            blocks = {name: stored.blocks[name] for name in settings.traced_sizes}
-            blocks["trial"] = stored.trials_per_block
-        else:
+        settings = self.settings
+        if stored is None:
             blocks = choose_blocks(
                 settings, lambda *size: self._programs.block(*size).memory, self._memory
             )
-        return study_layout(settings, blocks, order)
+            return study_layout(settings, blocks)
+        order = {}
+        for axis in settings.axes:
+            places = axis.positions(stored.labels(axis.name))
+            order[axis.name] = places + [i for i in range(len(axis)) if i not in places]
+        blocks = {name: stored.blocks[name] for name in settings.traced_sizes}
+        return study_layout(settings, blocks | {"trial": stored.trials_per_block}, order)
 
     @property
     def bytes(self) -> int:
         """The size of the results, before chunks are chosen; an estimate where means are kept."""
         blocks = dict.fromkeys(self.settings.traced_sizes, 1)
         blocks["trial"] = max(1, self.study.trials // batching.FEW)
-        order = {axis.name: list(range(len(axis))) for axis in self.settings.axes}
-        return study_layout(self.settings, blocks, order).bytes
+        return study_layout(self.settings, blocks).bytes
 
     @property
     def steps(self) -> float:

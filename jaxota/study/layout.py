@@ -147,13 +147,16 @@ class Layout:
         return cls(fields["sizes"], fields["blocks"], variables, coords, trial_blocks)
 
 
-def study_layout(settings: Settings, blocks: dict[str, int], order: dict[str, list[int]]) -> Layout:
+def study_layout(
+    settings: Settings, blocks: dict[str, int], order: dict[str, list[int]] | None = None
+) -> Layout:
     """Lay out the results of a study: of every trial, or their moments over each block of trials.
 
     Args:
         settings: the settings of the study.
         blocks: the size of a block along each axis of traced numbers, and along "trial".
-        order: the points of each axis, by number, in the order in which they are stored.
+        order: the points of each axis, by number, in the order in which they are stored; by
+            default as in the study.
     """
     study, scores = settings.study, settings.scores
     names = [axis.name for axis in settings.axes]
@@ -177,7 +180,8 @@ def study_layout(settings: Settings, blocks: dict[str, int], order: dict[str, li
     coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
     for axis in settings.axes:
         for name, values in axis.coordinates.items():
-            coords[name] = axis.name, [values[i] for i in order[axis.name]]
+            places = order[axis.name] if order else range(len(axis))
+            coords[name] = axis.name, [values[i] for i in places]
     coords["round"] = "round", 1 + np.arange(study.rounds)
     coords["evaluation"] = "evaluation", every * (1 + np.arange(study.rounds // every))
     variables = {name: Variable((*lead, *rest)) for name, rest in dims.items()}
