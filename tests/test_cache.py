@@ -88,7 +88,7 @@ def test_other_warnings_are_still_shown(monkeypatch, tmp_path):
     names = "jit_run-01-cache", "jit_run-02-cache", "jit_other-01-cache"
     for name in names:
         (tmp_path / name).touch()
-    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", str(tmp_path), raising=False)
+    monkeypatch.setattr(type(jax.config), "values", {"jax_compilation_cache_dir": str(tmp_path)})
     with process.replacing_damaged_programs():
         warnings.simplefilter("always")
         warnings.warn(
