@@ -59,7 +59,11 @@ def sweep(
     if not isinstance(over, Grid):
         raise InputError(f"over must be a jo.grid(...), got {inputs.shown(over)}")
     if over.axes:
-        return _product(over, *setup, plan, initial, every, calibration_trials, user_power)
+        refused = {"plan": plan, "initial": initial, "user_power": user_power or None}
+        for name, value in refused.items():
+            if value is not None:
+                raise InputError(f"{name} must not be given with `over`: use arrays in step")
+        return _product(over, *setup, every, calibration_trials)
     with inputs.traced_checks() as checks:
         arguments, options = experiment(
             *setup, plan, initial, every, calibration_trials, user_power
@@ -113,17 +117,10 @@ def _product(
     task: Task,
     rounds: int,
     trials: int,
-    plan: Plan | None,
-    initial: Numbers | None,
     every: int,
     calibration_trials: int,
-    user_power: bool,
 ) -> History:
     """Return the history of a study of one algorithm."""
-    refused = {"plan": plan, "initial": initial, "user_power": user_power or None}
-    for name, value in refused.items():
-        if value is not None:
-            raise InputError(f"{name} must not be given with `over`: use arrays in step")
     rounds, every = inputs.whole("rounds", rounds, 1), inputs.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")

@@ -104,13 +104,7 @@ def machine_memory() -> int:
 
 
 def refuse_memory(names: str, what: str, size: int) -> None:
-    """Raise InputError if `what` takes `size` bytes, more than there are.
-
-    Args:
-        names: the arguments to be made smaller.
-        what: the name of the thing in the message.
-        size: its bytes.
-    """
+    """Raise InputError if `what` takes more bytes than there are; `names` must be made smaller."""
     device = device_memory()
     most, owner = (device, "a device") if device else (machine_memory(), "this machine")
     if size > most:

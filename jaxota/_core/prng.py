@@ -86,11 +86,7 @@ def minibatch_indices(
 ) -> Int[Array, "*stream {size}"]:
     """Draw `size` indices for each stream, uniform on [0, count) with replacement.
 
-    Args:
-        words: of the round's key.
-        streams: numbers of the draws, one for each user and step.
-        size: samples in a minibatch.
-        count: samples that the user has.
+    `words` are of the round's key; each user and step has a stream of its own.
     """
     streams = jnp.asarray(streams, jnp.uint32)
     counter = streams[..., None] * jnp.uint32(size) + jax.lax.broadcasted_iota(
