@@ -48,7 +48,7 @@ def visit(
     task: Task,
     plan: Plan | None,
     initial: Float[Array, "trial d"] | None,
-    calibrated_from: Float[Array, "trial d"] | None = None,
+    calibrated_from: Float[Array, "start d"] | None = None,
 ) -> tuple[Region, Plan | None]:
     """Run the trials; return the region that they visit, and the plan that they used.
 
