@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -49,7 +49,7 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
         level: how often such an interval holds the mean, 0 … 1.
     """
     if not isinstance(level, numbers.Real) or not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
+        raise InputError(f"level must lie between 0 and 1, got {inputs.shown(level)}")
     every = _by_trial("values", values)
     kept = every[_finite(every)]
     trials, used = len(every), len(kept)
@@ -169,25 +169,23 @@ def scores(
     A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
     """
     if not isinstance(history, History):
-        raise InputError(
-            f"{whose} must be a jo.History of simulate, got {_validate.shown(history)}"
-        )
+        raise InputError(f"{whose} must be a jo.History of simulate, got {inputs.shown(history)}")
     values = history.scores.get(metric) if isinstance(metric, str) else None
     if values is None and DIMENSIONS.get(metric) == ("trial", "round"):
         values = getattr(history, metric)
     if values is None or np.ndim(values) != 2:
         raise InputError(
             f"metric must be one that {whose} has as [trial, evaluation], such as "
-            f"{' or '.join(map(repr, history.scores))}, got {_validate.shown(metric)}"
+            f"{' or '.join(map(repr, history.scores))}, got {inputs.shown(metric)}"
         )
     return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
 
 
 def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     """In float64, [trial, …]."""
-    array = _validate.real(name, values).astype(np.float64)
+    array = inputs.real(name, values).astype(np.float64)
     if not array.ndim:
-        raise InputError(f"{name} must have shape [trial, …], got {_validate.shown(values)}")
+        raise InputError(f"{name} must have shape [trial, …], got {inputs.shown(values)}")
     return array
 
 
