@@ -1,5 +1,6 @@
 """Curves with confidence bands, maps of sweeps and of label counts, ready for a paper."""
 
+import dataclasses
 from typing import Any
 
 import matplotlib
@@ -95,10 +96,8 @@ def finals(
     bands = {}
     for name, runs in _named("histories", histories).items():
         if not isinstance(runs, list | tuple) or len(runs) != len(swept):
-            raise InputError(
-                f"histories[{name!r}] must be a list of {len(swept)} histories, one a value, "
-                f"got {inputs.shown(runs)}"
-            )
+            wanted = f"a list of {len(swept)} histories, one a value"
+            raise InputError(f"histories[{name!r}] must be {wanted}, got {inputs.shown(runs)}")
         bands[name] = _lasts([_band(history, metric, repr(name))[1] for history in runs])
     return _draw_finals(swept, bands, metric, label, title)
 
@@ -113,8 +112,8 @@ def partition(task: Any, title: str = "") -> Figure:
     counts = _label_counts(task)
     inputs.words("title", title)
     with matplotlib.rc_context(style.rc_params()):
-        figure = Figure(figsize=(style.width(1 if task.users <= 20 else 2), 2.7), dpi=300)
-        figure.set_layout_engine("constrained")
+        size = style.width(1 if task.users <= 20 else 2), 2.7
+        figure = Figure(figsize=size, dpi=300, layout="constrained")
         axes = figure.add_subplot()
         image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", origin="lower")
         if counts.size <= 200:  # beyond that, numbers do not fit into their cells
@@ -155,33 +154,26 @@ def study(
     scores, rounds = summary(dataset, metric), dataset.evaluation.values
     algorithms = [str(name) for name in dataset.algorithm.values]
     long = [name for name in dataset.attrs["axes"] if dataset.sizes[name] > 1]
-    only = dict.fromkeys(dataset.attrs["axes"], 0)  # where an axis has one value
-    if not long:
-        bands = {
-            name: (rounds, scores.at(algorithm=a, **only)) for a, name in enumerate(algorithms)
-        }
-        return _draw_panels({"": bands}, metric, title)
     if len(long) > 1:
         return _draw_maps(scores.mean.isel(evaluation=-1), long, metric, title)
-    settings = dataset[long[0]].values
-    places = [only | {long[0]: number} for number in range(len(settings))]
+    only = dict.fromkeys(dataset.attrs["axes"], 0)  # where an axis has one value
+    settings = dataset[long[0]].values if long else np.zeros(1)
+    places = [only | dict.fromkeys(long, number) for number in range(len(settings))]
     runs = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
+    if not long:
+        curves = {"": {a: (rounds, band) for a, (band,) in runs.items()}}
+        return _draw_panels(curves, metric, title)
+    names = [str(setting) for setting in settings]
     if by_algorithm:
-        names = [str(setting) for setting in settings]
-        pairs = {a: zip(names, each, strict=True) for a, each in runs.items()}
+        pairs = {a: zip(names, bands, strict=True) for a, bands in runs.items()}
         groups = {a: {name: (rounds, band) for name, band in pairs[a]} for a in runs}
         return _draw_panels(groups, metric, title)
-    numeric = settings.dtype.kind in "if"
-    swept = np.asarray(settings if numeric else np.arange(len(settings)))
-    ticks = None if numeric or values is not None else [str(setting) for setting in settings]
-    return _draw_finals(
-        swept if values is None else np.asarray(values),
-        {a: _lasts(each) for a, each in runs.items()},
-        metric,
-        label or style.AXES.get(long[0], long[0]),
-        title,
-        ticks,
-    )
+    lasts = {a: _lasts(bands) for a, bands in runs.items()}
+    label = label or style.AXES.get(long[0], long[0])
+    if values is not None or settings.dtype.kind in "if":
+        swept = np.asarray(settings if values is None else values)
+        return _draw_finals(swept, lasts, metric, label, title)
+    return _draw_finals(np.arange(len(names)), lasts, metric, label, title, names)
 
 
 def _lasts(bands: list[stats.Interval]) -> stats.Interval:
@@ -230,7 +222,7 @@ def _draw_finals(
         figure, (axes,) = style.subplots(1, 3.0)
         for name, band in bands.items():
             mean, low, high = (x[order] for x in (band.mean, band.low, band.high))
-            ordered = stats.Interval(mean, low, high, band.used, band.trials)
+            ordered = dataclasses.replace(band, mean=mean, low=low, high=high)
             style.curve(axes, looks[name], name, values[order], ordered, floor, every=1)
         style.label_axes(axes, label, "")
         if ticks is not None:
@@ -289,9 +281,8 @@ def _label_counts(task: Any) -> Int[np.ndarray, "label user"]:
     data = getattr(task, "data", None)
     labels = np.asarray(data["labels"]) if isinstance(data, dict) and "labels" in data else None
     if labels is None or labels.ndim != 2 or labels.dtype.kind != "i" or labels.min() < 0:
-        raise InputError(
-            "task must be one of classification, or another with whole numbers as data['labels']"
-        )
+        other = "another with whole numbers as data['labels']"
+        raise InputError(f"task must be one of classification, or {other}")
     classes = max(getattr(task.loss, "classes", 0), 1 + labels.max())
     users = zip(labels, np.asarray(task.counts), strict=True)
     return np.stack([np.bincount(own[:count], minlength=classes) for own, count in users], 1)
@@ -300,9 +291,8 @@ def _label_counts(task: Any) -> Int[np.ndarray, "label user"]:
 def _named(name: str, values: Any) -> dict[str, Any]:
     """Require a dict of at least one value by a name."""
     if not isinstance(values, dict) or not values:
-        raise InputError(
-            f"{name} must be a dict of at least one by its name, got {inputs.shown(values)}"
-        )
+        shown = inputs.shown(values)
+        raise InputError(f"{name} must be a dict of at least one by its name, got {shown}")
     for label in values:
         inputs.words(f"a name of {name}", label)
     return values

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxota._core import inputs as _validate
+from jaxota._core import inputs
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -65,7 +65,7 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
 
 def _check_level(level: float) -> None:
     if not isinstance(level, numbers.Real) or not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, got {_validate.shown(level)}")
+        raise InputError(f"level must lie between 0 and 1, got {inputs.shown(level)}")
 
 
 def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval:
@@ -108,8 +108,8 @@ def share(count: int, of: int, level: float = 0.95) -> Between:
     """
     from scipy.stats import binomtest  # slow to import, needed here alone
 
-    of = _validate.whole("of", of, 1)
-    count = _validate.whole("count", count, 0, at_most=of)
+    of = inputs.whole("of", of, 1)
+    count = inputs.whole("count", count, 0, at_most=of)
     _check_level(level)
     bounds = binomtest(count, of).proportion_ci(level, method="wilson")
     return Between(float(bounds.low), float(bounds.high), level)
@@ -125,7 +125,7 @@ def median(values: Numbers, level: float = 0.95) -> Between:
     """
     from scipy.stats import quantile_test  # slow to import, needed here alone
 
-    draws = _validate.real("values", values).astype(np.float64)
+    draws = inputs.real("values", values).astype(np.float64)
     if draws.ndim != 1 or not len(draws):
         raise InputError(f"values must have the axis [draw], got shape {list(draws.shape)}")
     _check_level(level)
@@ -179,9 +179,7 @@ def scores(
     A trial that diverged anywhere, by `history.diverged`, is left out of every mean.
     """
     if not isinstance(history, History):
-        raise InputError(
-            f"{whose} must be a jo.History of simulate, got {_validate.shown(history)}"
-        )
+        raise InputError(f"{whose} must be a jo.History of simulate, got {inputs.shown(history)}")
     values = history.scores.get(metric) if isinstance(metric, str) else None
     named = isinstance(metric, str) and DIMENSIONS.get(metric) == ("trial", "round")
     if values is None and named:
@@ -189,16 +187,16 @@ def scores(
     if values is None or np.ndim(values) != 2:
         raise InputError(
             f"metric must be one that {whose} has as [trial, evaluation], such as "
-            f"{' or '.join(map(repr, history.scores))}, got {_validate.shown(metric)}"
+            f"{' or '.join(map(repr, history.scores))}, got {inputs.shown(metric)}"
         )
     return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
 
 
 def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     """In float64, [trial, …]."""
-    array = _validate.real(name, values).astype(np.float64)
+    array = inputs.real(name, values).astype(np.float64)
     if not array.ndim:
-        raise InputError(f"{name} must have shape [trial, …], got {_validate.shown(values)}")
+        raise InputError(f"{name} must have shape [trial, …], got {inputs.shown(values)}")
     return array
 
 

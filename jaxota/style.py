@@ -27,17 +27,13 @@ STYLE: dict[Any, Any] = {
     "axes.linewidth": 0.6,
     "lines.linewidth": 1.2,
     "lines.markersize": 3.5,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 7),
     "mathtext.fontset": "cm",
 }
 PAPER: dict[Any, Any] = {  # letters as the text around has them, embedded as publishers ask
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 8),
     "pdf.fonttype": 42,
 }
 LOGARITHMIC = ("gap", "loss")
@@ -169,29 +165,17 @@ def curve(
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
     first = look.number % len(COLOURS) * len(rounds) // 50  # markers of curves that meet stay apart
-    axes.plot(
-        rounds,
-        band.mean,
-        color=look.colour,
-        linestyle=look.dash,
-        marker=look.marker,
-        markevery=every or (first, max(1, len(rounds) // 8)),
-        label=label,
-    )
-    axes.fill_between(
-        rounds,
-        np.maximum(band.low, floor),
-        np.maximum(band.high, floor),
-        color=look.colour,
-        alpha=0.2,
-        linewidth=0,
-    )
+    marks: dict[str, Any] = {
+        "marker": look.marker,
+        "markevery": every or (first, max(1, len(rounds) // 8)),
+    }
+    axes.plot(rounds, band.mean, color=look.colour, linestyle=look.dash, label=label, **marks)
+    low, high = np.maximum(band.low, floor), np.maximum(band.high, floor)
+    axes.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0)
     clipped = rounds[band.low < floor]
     if clipped.size:
-        edge = np.full(clipped.size, floor)
-        axes.plot(
-            clipped, edge, "v", color=look.colour, clip_on=False, markersize=3, in_layout=False
-        )
+        on_edge: dict[str, Any] = {"clip_on": False, "markersize": 3, "in_layout": False}
+        axes.plot(clipped, np.full(clipped.size, floor), "v", color=look.colour, **on_edge)
 
 
 def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
@@ -210,10 +194,8 @@ def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") ->
     for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
         coordinates = values[name].values
         chosen = range(0, len(coordinates), -(-len(coordinates) // 8))
-        numeric = coordinates.dtype.kind in "if"
-        axis.set_ticks(
-            chosen, [f"{coordinates[n]:g}" if numeric else str(coordinates[n]) for n in chosen]
-        )
+        form = "{:g}" if coordinates.dtype.kind in "if" else "{}"
+        axis.set_ticks(chosen, [form.format(coordinates[n]) for n in chosen])
     return image
 
 

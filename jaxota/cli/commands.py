@@ -61,8 +61,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
     from jaxota.study.grid import parse_bytes
 
     memory, shard = _scale(arguments)
-    programs = arguments.max_programs
-    if programs < 1:
+    if (programs := arguments.max_programs) < 1:
         raise InputError(f"--max-programs must be a whole number ≥ 1, got {programs}")
     limit = parse_bytes("--max-bytes", arguments.max_bytes)
     name = Path(arguments.study.partition(":")[0]).stem
@@ -81,13 +80,10 @@ def sweep_(arguments: argparse.Namespace) -> int:
         sink = runner.drive(job, out, arguments.resume or shard[1] > 1)
     chunks = sink.layout.count
     done = chunks - len(sink.missing())
-    print(f"{study.name}: {done} of {chunks} chunks are in {out}", end="")
-    if runner.before:
-        print(f", {runner.before} of them from before", end="")
-    if done < chunks:
-        print("; other shards, or --resume, do the rest")
-    else:
-        print(f", all of them: jaxota show {out}, or jo.open({str(out)!r})")
+    before = f", {runner.before} of them from before" if runner.before else ""
+    rest = f", all of them: jaxota show {out}, or jo.open({str(out)!r})"
+    rest = "; other shards, or --resume, do the rest" if done < chunks else rest
+    print(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
     return 0
 
 
@@ -115,9 +111,8 @@ def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
     if job.settings.programs > programs:
         raise InputError(f"{size(job)}: more than --max-programs {programs}")
     if job.bytes > limit:
-        raise InputError(
-            f"{size(job)}: more than --max-bytes {format_bytes(limit)}; --keep mean needs less"
-        )
+        allowed = f"--max-bytes {format_bytes(limit)}"
+        raise InputError(f"{size(job)}: more than {allowed}; --keep mean needs less")
     check_disk(job, out)
 
 
@@ -126,18 +121,15 @@ def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     from jaxota._core.batching import format_bytes
     from jaxota.reports import counted
 
-    def timed(work: Callable[[], Any]) -> float:
+    def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
         begun = time.perf_counter()
-        work()
-        return time.perf_counter() - begun
+        return work(*arguments), time.perf_counter() - begun
 
     tell("compiling")
-    begun = time.perf_counter()
-    layout = job.layout()
-    compiling = (time.perf_counter() - begun) * job.settings.programs
-    chunks = layout.count
+    layout, seconds = timed(job.layout)
+    compiling, chunks = seconds * job.settings.programs, layout.count
     tell("measuring one chunk")
-    first, again = (timed(lambda: job.compute(layout, 0)) for _ in range(2))
+    (_, first), (_, again) = (timed(job.compute, layout, 0) for _ in range(2))
     calibrating = max(0.0, first - again) * job.calibrations
     running = again * job.steps / job.steps_of(layout, 0)
     return [
@@ -171,8 +163,7 @@ def show_(arguments: argparse.Namespace) -> int:
 def _show(result: Any, written: list[Path]) -> int:
     """Print a report, and where its files are."""
     progress.show(result)
-    for path in written:
-        print(f"wrote {path}")
+    print(*(f"wrote {path}" for path in written), sep="\n")
     return 0
 
 
@@ -201,9 +192,8 @@ def bench_(arguments: argparse.Namespace) -> int:
             subprocess.Popen(command, start_new_session=True) as child,
             process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
         ):
-            code = child.wait()
-        if code:
-            return 1
+            if child.wait():
+                return 1
     return 0
 
 

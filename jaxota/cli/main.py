@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jaxota.cli import commands, process
 from jaxota.errors import InputError
@@ -69,88 +69,65 @@ def parser() -> argparse.ArgumentParser:
 
     verb = add("run", "run a figure or an experiment: a table, a picture, a CSV, a NetCDF")
     verb.add_argument("experiment", help="a name that `jaxota list` shows, or FILE.py[:NAME]")
-    _add_set(verb, "NAME=VALUE", "set an option of an experiment from a file")
+    _add(verb, "--set NAME=VALUE", "set an option of an experiment from a file", **_REPEATED)
     _add_settings(verb)
-    _add_out(verb, Path("figures"), "folder to write to (figures)")
-    _add_flag(verb, "--resume", "keep finished chunks in DIR/NAME.parts, and reuse those there")
+    _add(verb, "--out DIR", "folder to write to (figures)", type=Path, default=Path("figures"))
+    _add(verb, "--resume", "keep finished chunks in DIR/NAME.parts, and reuse those there")
     _add_pictures(verb)
 
     verb = add("sweep", "run a figure or your own study over a grid of settings")
     verb.add_argument("study", help="a name that `jaxota list` shows, or FILE.py[:NAME]")
-    _add_set(
-        verb,
-        "NAME=VALUES",
-        "sweep a field: first:last:step, or values with commas; several make a product",
-    )
-    verb.add_argument("--algorithms", metavar="A,B", help="run only these algorithms of the study")
-    verb.add_argument("--keep", metavar="WHAT", help="keep all trials (trials) or moments (mean)")
-    verb.add_argument(
-        "--max-bytes", default="20G", metavar="SIZE", help="refuse more bytes of results (20G)"
-    )
-    verb.add_argument(
-        "--max-programs", type=int, default=100, metavar="N", help="refuse more programs (100)"
-    )
-    _add_flag(verb, "--dry-run", "print how large the sweep is and how long it takes, and stop")
+    swept = "sweep a field: first:last:step, or values with commas; several make a product"
+    _add(verb, "--set NAME=VALUES", swept, **_REPEATED)
+    _add(verb, "--algorithms A,B", "run only these algorithms of the study")
+    _add(verb, "--keep WHAT", "keep all trials (trials) or moments (mean)")
+    _add(verb, "--max-bytes SIZE", "refuse more bytes of results (20G)", default="20G")
+    _add(verb, "--max-programs N", "refuse more programs (100)", type=int, default=100)
+    _add(verb, "--dry-run", "print how large the sweep is and how long it takes, and stop")
     _add_settings(verb)
-    _add_out(verb, None, "folder of the store (sweeps/NAME)")
-    _add_flag(verb, "--resume", "continue the store in DIR, or add settings and trials to it")
+    _add(verb, "--out DIR", "folder of the store (sweeps/NAME)", type=Path)
+    _add(verb, "--resume", "continue the store in DIR, or add settings and trials to it")
 
     verb = add("show", "show what a sweep left: a table, a picture, a CSV")
     verb.add_argument("folder", type=Path, help="the --out of a sweep, finished or not")
-    verb.add_argument("--metric", metavar="NAME", help="the score to show")
+    _add(verb, "--metric NAME", "the score to show")
     _add_pictures(verb)
 
     verb = add("report", "write one HTML file of what runs or a sweep left: DIR/report.html")
     verb.add_argument("folder", type=Path, help="the --out of `run` or `sweep`")
 
     verb = add("bench", "measure the throughput here, beside the alternatives")
-    verb.add_argument("--out", type=Path, metavar="DIR", help="write JSON and pictures there")
+    _add(verb, "--out DIR", "write JSON and pictures there", type=Path)
     return top
 
 
-def _add_flag(verb: argparse.ArgumentParser, name: str, help: str) -> None:
-    verb.add_argument(name, action="store_true", help=help)
+_REPEATED: dict[str, Any] = {"action": "append", "default": []}
 
 
-def _add_set(verb: argparse.ArgumentParser, metavar: str, help: str) -> None:
-    verb.add_argument("--set", action="append", default=[], metavar=metavar, help=help)
-
-
-def _add_out(verb: argparse.ArgumentParser, default: Path | None, help: str) -> None:
-    verb.add_argument("--out", type=Path, default=default, metavar="DIR", help=help)
+def _add(verb: Any, option: str, help: str, **more: Any) -> None:
+    """Add `--name METAVAR`, or a flag `--name`."""
+    name, _, metavar = option.partition(" ")
+    more |= {"metavar": metavar} if metavar else {"action": "store_true"}
+    verb.add_argument(name, help=help, **more)
 
 
 def _add_pictures(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--format", default="png", metavar="A,B", help="pictures to write: png, svg, pdf (png)"
-    )
-    verb.add_argument(
-        "--style",
-        default="screen",
-        metavar="STYLE",
-        help="screen, or paper: 3.5 inches, one column (screen)",
-    )
+    _add(verb, "--format A,B", "pictures to write: png, svg, pdf (png)", default="png")
+    styles = "screen, or paper: 3.5 inches, one column (screen)"
+    _add(verb, "--style STYLE", styles, default="screen")
 
 
 def _add_settings(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--trials", type=int, metavar="N", help="Monte Carlo trials")
-    verb.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
-    verb.add_argument("--seed", type=int, metavar="S", help="seed of the data and the trials (0)")
-    verb.add_argument("--snr-db", type=float, metavar="X", help="the SNR P/sw2 in dB")
-    verb.add_argument(
-        "--snr-per", metavar="UNIT", help="vector or symbol: what the SNR's power P is spread over"
-    )
+    _add(verb, "--trials N", "Monte Carlo trials", type=int)
+    _add(verb, "--rounds N", "communication rounds", type=int)
+    _add(verb, "--seed S", "seed of the data and the trials (0)", type=int)
+    _add(verb, "--snr-db X", "the SNR P/sw2 in dB", type=float)
+    _add(verb, "--snr-per UNIT", "vector or symbol: what the SNR's power P is spread over")
     images = verb.add_argument_group("for experiments on images")
-    images.add_argument(
-        "--dataset", metavar="NAME", help="mnist, fashion_mnist, emnist, cifar10 or digits"
-    )
-    images.add_argument(
-        "--data-dir", metavar="DIR", help="folder with the data (by default JAXOTA_DATA)"
-    )
-    images.add_argument(
-        "--init-scale", type=float, metavar="S", help="add N(0, S²) to the initial model (0)"
-    )
+    _add(images, "--dataset NAME", "mnist, fashion_mnist, emnist, cifar10 or digits")
+    _add(images, "--data-dir DIR", "folder with the data (by default JAXOTA_DATA)")
+    _add(images, "--init-scale S", "add N(0, S²) to the initial model (0)", type=float)
     scale = verb.add_argument_group("at scale")
-    scale.add_argument("--memory", metavar="SIZE", help="memory of a chunk, such as 4G")
-    scale.add_argument("--shard", metavar="I/N", help="run every N-th chunk from the I-th, from 0")
-    scale.add_argument("--scheduler", metavar="ADDRESS", help="run the chunks on a Dask cluster")
+    _add(scale, "--memory SIZE", "memory of a chunk, such as 4G")
+    _add(scale, "--shard I/N", "run every N-th chunk from the I-th, from 0")
+    _add(scale, "--scheduler ADDRESS", "run the chunks on a Dask cluster")

@@ -45,15 +45,12 @@ class Section:
     """One experiment, or one sweep.
 
     Attributes:
-        name, caption: the words of its heading.
+        name, caption, table, remarks: as in a `Report`.
         command: what to type for the same results, or "".
-        table: rows of cells, header first.
-        remarks: sentences below the table.
         rows: all numbers, as in the CSV.
         curves: what `page.js` draws, or None.
         picture: in the place of curves, an address that holds an image, or "".
-        settings: all parameters.
-        versions: by the names of packages.
+        settings: all parameters, and the versions of packages.
     """
 
     name: str
@@ -65,17 +62,15 @@ class Section:
     curves: dict[str, Any] | None
     picture: str
     settings: dict[str, Any]
-    versions: dict[str, str]
 
 
 def write(folder: Path) -> tuple[Path, list[str]]:
     """Write the page of a folder into it; also return the names of files that it leaves out."""
     sections, others = read(folder)
     words = page(sections)
-    path = folder / NAME
-    with files.replacing(path) as (draft,):
+    with files.replacing(folder / NAME) as (draft,):
         draft.write_text(words, encoding="utf-8")
-    return path, others
+    return folder / NAME, others
 
 
 def read(folder: Path) -> tuple[list[Section], list[str]]:
@@ -129,7 +124,6 @@ def _of_run(path: Path, attributes: dict[str, Any]) -> Section:
         curves=drawn,
         picture="" if drawn else _picture(path),
         settings=attributes | description,
-        versions={k: str(attributes[k]) for k in report.VERSIONS if k in attributes},
     )
 
 
@@ -148,10 +142,9 @@ def _read_rows(path: Path) -> pandas.DataFrame:
 
 def _of_store(folder: Path) -> Section:
     found = report.of_store(folder, None)
-    command, description = Store.open(folder).metadata["spec"], found.dataset.attrs["description"]
+    command = Store.open(folder).metadata["spec"]
     drawn = curves(found.csv, found.dataset.attrs["metric"])
     lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
-    settings = json.loads(description)
     return Section(
         name=found.name,
         caption=found.caption,
@@ -161,17 +154,16 @@ def _of_store(folder: Path) -> Section:
         rows=found.csv,
         curves=drawn,
         picture="" if drawn else _picture(folder / f"{found.name}.nc"),
-        settings=settings,
-        versions={k: settings[k] for k in report.VERSIONS if k in settings},
+        settings=json.loads(found.dataset.attrs["description"]),
     )
 
 
 def _picture(path: Path) -> str:
     """Return the newest picture that a page can show, as an address that holds it."""
     pictures = [path.with_suffix(end) for end in _TYPES if path.with_suffix(end).exists()]
-    if not pictures:
+    newest = max(pictures, key=lambda picture: picture.stat().st_mtime, default=None)
+    if newest is None:
         return ""
-    newest = max(pictures, key=lambda picture: picture.stat().st_mtime)
     content = base64.b64encode(newest.read_bytes()).decode("ascii")
     return f"data:{_TYPES[newest.suffix]};base64,{content}"
 
@@ -202,15 +194,12 @@ def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
     every = -(-len(rounds) // most)
     kept = rounds[(len(rounds) - 1) % every :: every]  # the last round among them
     # [metric, algorithm, axes…, round]; what has no row is NaN.
-    cube = rows.set_index(["metric", *names, "round"])[[*_NUMBERS]].astype(float)
-    power = rows.set_index(["metric", *names, "round"]).get("power_ratio")
+    cube = rows.set_index(["metric", *names, "round"])
     index = pandas.MultiIndex.from_product([*(rows[name].unique() for name in names), kept])
-    drawn = [_metric(name, cube.loc[name].reindex(index)) for name in metrics]
-    if power is not None:
-        ratio = power.astype(float).loc[metrics[0]].reindex(index)
-        empty = np.full(len(index), np.nan)
-        frame = pandas.DataFrame({"mean": ratio, "ci_low": empty, "ci_high": empty})
-        drawn.append(_metric("power_ratio", frame))
+    drawn = [_metric(name, cube.loc[name].reindex(index), _NUMBERS) for name in metrics]
+    if "power_ratio" in rows:
+        ratio = cube.loc[metrics[0]].reindex(index).assign(none=np.nan)
+        drawn.append(_metric("power_ratio", ratio, ("power_ratio", "none", "none")))
     dims = [_dim(name, values) for name, values in zip(names, labels, strict=True)]
     numeric = [n for n, dim in enumerate(dims) if dim["numeric"] and len(dim["values"]) > 1]
     return {
@@ -234,21 +223,20 @@ def _label(name: str) -> str:
     return LABELS.get(name, name.replace("_", " "))
 
 
-def _metric(name: str, frame: pandas.DataFrame) -> dict[str, Any]:
-    """Write a metric in numbers of as many digits as a screen shows."""
-    columns = {
-        key: [float(f"{x:.5g}") if math.isfinite(x) else None for x in frame[column]]
-        for key, column in zip(("mean", "low", "high"), _NUMBERS, strict=True)
+def _metric(name: str, frame: pandas.DataFrame, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Write columns of a metric in numbers of as many digits as a screen shows."""
+    drawn = {
+        key: [float(f"{x:.5g}") if math.isfinite(x) else None for x in frame[column].astype(float)]
+        for key, column in zip(("mean", "low", "high"), columns, strict=True)
     }
     log = name in (*style.LOGARITHMIC, "power_ratio")
-    return {"name": name.replace("_", " "), "label": _label(name), "log": log, **columns}
+    return {"name": name.replace("_", " "), "label": _label(name), "log": log, **drawn}
 
 
 def _look(look: style.Look) -> dict[str, str]:
     """Return SVG attributes; black follows the colour of the text, on a dark page, too."""
-    dash = (
-        _DASHES[look.dash] if look.dash in _DASHES else " ".join(f"{2 * x:g}" for x in look.dash[1])
-    )
+    named = look.dash in _DASHES
+    dash = _DASHES[look.dash] if named else " ".join(f"{2 * x:g}" for x in look.dash[1])
     colour = "currentColor" if look.colour == "#000000" else look.colour
     return {"colour": colour, "dash": dash, "marker": look.marker}
 
@@ -317,20 +305,14 @@ def _curves(number: int, drawn: dict[str, Any]) -> str:
 def _table(rows: list[list[str]], kind: str = "") -> str:
     """Write a table, header first; columns of numbers are set to the right."""
     header, *body = rows
-    right = [
-        bool(body) and all(is_number(row[n]) for row in body if n < len(row))
-        for n in range(len(header))
-    ]
-
-    def line(tag: str, cells: list[str]) -> str:
-        words = [
-            f"<{tag}{' class=number' if number else ''}>{escape(str(cell))}</{tag}>"
-            for cell, number in zip(cells, right, strict=False)
-        ]
-        return f"<tr>{''.join(words)}</tr>"
-
-    lines = [line("th", header), *(line("td", row) for row in body)]
-    return f'<div class="wide"><table{kind}>{"".join(lines)}</table></div>'
+    columns = [[row[n] for row in body if n < len(row)] for n in range(len(header))]
+    right = [" class=number" if body and all(map(is_number, cells)) else "" for cells in columns]
+    lines = []
+    for tag, row in (("th", header), *(("td", row) for row in body)):
+        cells = zip(row, right, strict=False)
+        lines.append("".join(f"<{tag}{look}>{escape(str(c))}</{tag}>" for c, look in cells))
+    words = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="wide"><table{kind}>{words}</table></div>'
 
 
 def _settings(section: Section) -> str:
@@ -340,32 +322,33 @@ def _settings(section: Section) -> str:
             rows += [[label, in_words(part)] for label, part in value.items()]
         elif name not in _HIDDEN and value != []:
             rows.append([name.replace("_", " "), in_words(value)])
-    rows += [[f"version of {name}", version] for name, version in section.versions.items()]
+    versions = {k: section.settings[k] for k in report.VERSIONS if k in section.settings}
+    rows += [[f"version of {name}", str(version)] for name, version in versions.items()]
     table = _table(rows, ' class="settings"')
     return f"<details><summary>Settings and versions</summary>{table}</details>"
 
 
 def in_words(value: Any) -> str:
     """Write a described value as a person would: SGD(step_size=0.01, steps=10)."""
-    if isinstance(value, dict) and "is" in value:
+    if isinstance(value, list):
+        return ", ".join(map(in_words, value))
+    if not isinstance(value, dict):
+        return str(value)
+    if "is" in value:
         fields = {k: v for k, v in value.items() if k not in ("is", "code") and not _absent(v)}
         words = ", ".join(f"{k}={in_words(v)}" for k, v in fields.items())
         return f"{value['is']}({words})" if words else str(value["is"])
-    if isinstance(value, dict) and "function" in value:
+    if "function" in value:
         return str(value["function"]).replace("<locals>.", "").replace("_src.", "")
-    if isinstance(value, dict) and value.keys() == {"key"}:
+    if value.keys() == {"key"}:
         return in_words(value["key"])
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {in_words(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(in_words, value)) if len(value) != 1 else in_words(value[0])
-    return str(value)
+    return ", ".join(f"{k} {in_words(v)}" for k, v in value.items())
 
 
 def _absent(value: Any) -> bool:
     """Whether a part leaves a field out: an empty list, or the optimiser that changes nothing."""
-    identity = isinstance(value, list) and "optax._src.base.identity." in json.dumps(value)
-    return value == [] or identity
+    still = isinstance(value, list) and "optax._src.base.identity." in json.dumps(value)
+    return value == [] or still
 
 
 def _numbers(rows: pandas.DataFrame) -> str:

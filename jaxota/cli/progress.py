@@ -16,23 +16,14 @@ QUIET = 60.0  # seconds between two lines where there is no terminal
 @contextlib.contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
     """Show a bar that is gone when the work is done; in a log, a line now and then."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True)
-    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    bar = Progress(
-        *columns, *times, console=console, transient=True, disable=not console.is_terminal
-    )
+    columns = rich.SpinnerColumn(), "{task.description}", rich.BarColumn()
+    times = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), "left", rich.TimeRemainingColumn()
+    silent = not console.is_terminal
+    bar = rich.Progress(*columns, *times, console=console, transient=True, disable=silent)
     begun: dict[str, float] = {}
     printed = time.monotonic()
 
@@ -59,14 +50,14 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
 def load_ahead(when: threading.Event) -> None:
     """Import what shows results in a thread; code that needs it sooner imports it as usual."""
-    threading.Thread(target=_load, args=(when,), daemon=True).start()
 
+    def load() -> None:
+        when.wait()
+        for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
+            with contextlib.suppress(ImportError):  # raised again where it is needed
+                importlib.import_module(name)
 
-def _load(when: threading.Event) -> None:
-    when.wait()
-    for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
-        with contextlib.suppress(ImportError):  # raised again where it is needed
-            importlib.import_module(name)
+    threading.Thread(target=load, daemon=True).start()
 
 
 def show(report: Report) -> None:
@@ -77,8 +68,7 @@ def show(report: Report) -> None:
     header, *rows = report.table
     grid = Table()
     for heading, cells in zip(header, zip(*rows, strict=True), strict=True):
-        right = all(is_number(cell) for cell in cells)
-        grid.add_column(heading, justify="right" if right else "left")
+        grid.add_column(heading, justify="right" if all(map(is_number, cells)) else "left")
     for row in rows:
         grid.add_row(*map(str, row))
     console = Console(width=None if sys.stdout.isatty() else 150)

@@ -1,9 +1,7 @@
 """The files of a report: pictures, CSV, NetCDF and Markdown, all of them or none."""
 
-import functools
 import json
 import platform
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,51 +68,38 @@ def write(
         command: what to type for the same results, kept in the NetCDF.
         seed: the seed of data and trials, likewise.
     """
-    # Whatever can fail is made before any file is opened.
-    makers: dict[str, Callable[[Report], Callable[[Path], Any]]]
-    makers = {"csv": _csv, "md": _markdown, "nc": functools.partial(_netcdf, command, seed)}
-    savers = [*_drawn(report, drawn), *(makers[ending](report) for ending in data)]
-    places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
-    with files.replacing(*places) as drafts:
-        for save, draft in zip(savers, drafts, strict=True):
-            save(draft)
-    return places
-
-
-def _drawn(report: Report, drawn: Pictures) -> list[Callable[[Path], Any]]:
-    """Draw one figure for all formats."""
     import matplotlib
 
     from jaxota import style  # loads matplotlib, which is slow
 
+    # Whatever can fail is made before any file is opened.
     with style.drawn_for(drawn.style):
         figure, fonts = report.figure(), style.rc_params()
-
-    def save(path: Path) -> None:
-        with matplotlib.rc_context(fonts):  # some of it counts when files are written
-            figure.savefig(path)
-
-    return [save] * len(drawn.formats)
-
-
-def _csv(report: Report) -> Callable[[Path], Any]:
+    dataset = _with_words(report, command, seed)
     number = None if report.digits is None else f"%.{report.digits}g"
     options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
-    return functools.partial(report.csv.to_csv, index=False, encoding="utf-8", **options)
+
+    places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
+    # Some fonts count when files are written.
+    with files.replacing(*places) as drafts, matplotlib.rc_context(fonts):
+        for place, draft in zip(places, drafts, strict=True):
+            if place.suffix == ".csv":
+                report.csv.to_csv(draft, index=False, encoding="utf-8", **options)
+            elif place.suffix == ".nc":
+                dataset.to_netcdf(draft, engine="h5netcdf")
+            elif place.suffix == ".md":
+                draft.write_text(report.markdown or "", encoding="utf-8")
+            else:
+                figure.savefig(draft)
+    return places
 
 
-def _markdown(report: Report) -> Callable[[Path], Any]:
-    page = report.markdown or ""
-    return lambda path: path.write_text(page, encoding="utf-8")
-
-
-def _netcdf(command: str, seed: int | None, report: Report) -> Callable[[Path], Any]:
-    """The dataset with the words of the screen, so that they can be shown again."""
+def _with_words(report: Report, command: str, seed: int | None) -> Any:
+    """Return the dataset with the words of the screen, so that they can be shown again."""
     versions = jaxota.__version__, jax.__version__, platform.python_version()
     table = json.dumps([list(map(str, row)) for row in report.table[: 1 + ROWS]])
     words = command, table, json.dumps(list(report.remarks))
     attributes: dict[str, Any] = {"title": report.caption, "experiment": report.name}
     attributes |= {} if seed is None else {"seed": seed}
     attributes |= dict(zip((*VERSIONS, *WORDS), (*versions, *words), strict=True))
-    dataset = report.dataset.assign_attrs(attributes)
-    return functools.partial(dataset.to_netcdf, engine="h5netcdf")
+    return report.dataset.assign_attrs(attributes)

@@ -118,11 +118,15 @@ def run(
     return dataclasses.replace(report, remarks=remarks), seed
 
 
+def _typed(arguments: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    return {k: v for k in names if (v := getattr(arguments, k)) is not None}
+
+
 def _configured(
     chosen: Figure | Study, arguments: argparse.Namespace
 ) -> tuple[Study, dict[str, Any]]:
     """Return a study with the options that were typed, and the words of its report."""
-    options = {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
+    options = _typed(arguments, OPTIONS)
     if isinstance(chosen, Figure):
         figure, seed = chosen.configured(**options), arguments.seed or 0
         if figure.on_images:
@@ -140,8 +144,7 @@ def _configured(
 def _experiment_options(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of an experiment that were typed, as flags or by --set."""
     known = f"choose from {', '.join(experiment.options)}" if experiment.options else "it has none"
-    flags = (*OPTIONS, "seed")
-    options = {k: v for k in flags if (v := getattr(arguments, k)) is not None}
+    options = _typed(arguments, (*OPTIONS, "seed"))
     for option in options:
         if option not in experiment.options:
             flag = option.replace("_", "-")
@@ -183,14 +186,14 @@ def swept_study(arguments: argparse.Namespace) -> Study:
 def _chosen(algorithms: dict[str, Any], words: str) -> dict[str, Any]:
     """Return the named algorithms; what is in brackets in a label need not be typed."""
     short = {label.split(" (")[0].lower(): label for label in algorithms}
-    names = [name.strip() for name in words.split(",")]
-    for name in names:
-        if name not in algorithms and name.lower() not in short:
-            raise InputError(
-                f"--algorithms must be of {', '.join(algorithms)}, with commas, got {name!r}"
-            )
-    labels = [name if name in algorithms else short[name.lower()] for name in names]
-    return {label: algorithms[label] for label in dict.fromkeys(labels)}
+    chosen = {}
+    for name in map(str.strip, words.split(",")):
+        label = name if name in algorithms else short.get(name.lower())
+        if label is None:
+            known = ", ".join(algorithms)
+            raise InputError(f"--algorithms must be of {known}, with commas, got {name!r}")
+        chosen[label] = algorithms[label]
+    return chosen
 
 
 def command_line(arguments: argparse.Namespace) -> str:
@@ -282,9 +285,8 @@ def interrupted(out: Path, store: Path | None = None) -> str:
 def resumable(store: Path | None) -> str:
     """Say how many chunks a store holds, and how to continue."""
     chunks = len(list((store / "commits").glob("*.json"))) if store else 0
-    verb = "is" if chunks == 1 else "are"
-    chunk = counted(chunks, "finished chunk")
-    return f"{chunk} {verb} kept in {store}: the same command with --resume goes on"
+    kept = f"{counted(chunks, 'finished chunk')} {'is' if chunks == 1 else 'are'} kept"
+    return f"{kept} in {store}: the same command with --resume goes on"
 
 
 @contextlib.contextmanager
@@ -304,14 +306,15 @@ def cluster(address: str | None) -> Iterator[Any]:
     try:
         client = Client(address, timeout=SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"--scheduler {address} did not answer within {SECONDS} s: {reason}"
-        ) from None
+        reason = inputs.first_line(error)
+        late = f"--scheduler {address} did not answer within {SECONDS} s: {reason}"
+        raise InputError(late) from None
     with client:
         try:
             # A chunk whose worker died is computed by another.
-            yield _OnWorkers(client.get_executor(pure=False, retries=10), sys.path[0])
+            pool = client.get_executor(pure=False, retries=10)
+            submit = functools.partial(pool.submit, _on_worker, sys.path[0])
+            yield types.SimpleNamespace(submit=submit)
         except KilledWorker as error:
             raise InputError(
                 f"workers died at one chunk again and again ({inputs.first_line(error)}): "
@@ -321,24 +324,11 @@ def cluster(address: str | None) -> Iterator[Any]:
             raise InputError(f"--scheduler {address} went away: --resume goes on") from None
 
 
-@dataclasses.dataclass(frozen=True)
-class _OnWorkers:
-    """An executor that sets up a worker before its work.
-
-    Attributes:
-        executor: submits work to the workers.
-        folder: where workers, too, find the modules that a user's file imports.
-    """
-
-    executor: Any
-    folder: str
-
-    def submit(self, work: Callable[[int], int], number: int) -> Any:
-        return self.executor.submit(_on_worker, self.folder, work, number)
-
-
 def _on_worker(folder: str, work: Callable[[int], int], number: int) -> int:
-    """Compute a chunk on a worker that uses its cores and keeps its programs."""
+    """Compute a chunk on a worker that uses its cores and keeps its programs.
+
+    In `folder` workers, too, find the modules that a user's file imports.
+    """
     from distributed import get_worker
 
     from jaxota._core.devices import virtual
