@@ -78,12 +78,9 @@ class Settings:
     @property
     def programs(self) -> int:
         """The number of programs to compile, not counting calibrations."""
-        return len(
-            {
-                (g.structure, g.axes, *((jnp.shape(v), v.dtype) for v in g.values))
-                for g in self.groups.values()
-            }
-        )
+        groups = self.groups.values()
+        shapes = ([(jnp.shape(v), v.dtype) for v in group.values] for group in groups)
+        return len({(g.structure, g.axes, *s) for g, s in zip(groups, shapes, strict=True)})
 
 
 class _Swept(NamedTuple):
@@ -118,9 +115,8 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
             raise InputError("algorithm must not be swept: a study takes several by their labels")
     untraced = [each.axis for each in swept if not each.traced]
     _refuse_programs(study, untraced, max_programs)
-    groups = {
-        place: _group(study, swept, place) for place in points([len(axis) for axis in untraced])
-    }
+    places = points([len(axis) for axis in untraced])
+    groups = {place: _group(study, swept, place) for place in places}
     # Only tasks that are swept as a whole can differ in their scores, which take a while to trace.
     scored = list(groups.values())[: None if "task" in paths else 1]
     scores = list(dict.fromkeys(score for group in scored for score in _scores(group)))
