@@ -164,19 +164,18 @@ def _check_study(study: Study) -> Study:
 def _resolve_axis(axis: Axis, known: dict[str, Any]) -> _Swept:
     """Find the fields of an axis; integers in the place of random keys are seeds."""
     paths = {name: find_field(name, known) for name in axis.fields}
-
-    def as_key(path: str, value: Any) -> Any:
-        field = known[path]
-        takes_key = field is not None and field.metadata.get("dtype") == "key"
-        return jax.random.key(inputs.seed(value)) if takes_key and isinstance(value, int) else value
-
-    fields = {
-        name: tuple(as_key(paths[name], value) for value in values)
-        for name, values in axis.fields.items()
-    }
-    traced = all(is_traced(known[path]) for path in paths.values()) and all(
-        _is_numeric(value) for values in fields.values() for value in values
+    fields = dict(axis.fields)
+    for name, path in paths.items():
+        if known[path] is not None and known[path].metadata.get("dtype") == "key":
+            seeds = (
+                jax.random.key(inputs.seed(v)) if isinstance(v, int) else v for v in fields[name]
+            )
+            fields[name] = tuple(seeds)
+    values = [value for of_field in fields.values() for value in of_field]
+    numeric = not any(
+        v is None or isinstance(v, str) or dataclasses.is_dataclass(v) for v in values
     )
+    traced = numeric and all(is_traced(known[path]) for path in paths.values())
     return _Swept(dataclasses.replace(axis, fields=fields), paths, traced)
 
 
@@ -199,10 +198,6 @@ def _refuse_programs(study: Study, untraced: list[Axis], most: int | None) -> No
     if most is not None and count > most:
         axes = " × ".join(f"{len(axis):,} {axis.name}" for axis in study.over.axes)
         raise InputError(f"{axes} would take {count:,} programs: more than --max-programs {most}")
-
-
-def _is_numeric(value: Any) -> bool:
-    return not dataclasses.is_dataclass(value) and value is not None and not isinstance(value, str)
 
 
 def _group(study: Study, swept: list[_Swept], place: tuple[int, ...]) -> Group:
