@@ -133,7 +133,7 @@ def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     calibrating = max(0.0, first - again) * job.calibrations
     running = again * job.steps / job.steps_of(layout, 0)
     return [
-        f"{job.name}: {size(job)}",
+        f"{job.study.name}: {size(job)}",
         f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
         f"{format_bytes(layout.bytes / chunks)} each",
         f"about {in_time(compiling + calibrating + running)} on this machine: "

@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jaxota
-
 MANY = 32  # numbers; longer arrays are described by their shape and a digest
 
 
@@ -126,8 +124,3 @@ def _short(value: Any) -> str:
         return str(value.get("is") or value.get("function") or "other data")
     text = json.dumps(value, ensure_ascii=False) if value is not None else "not set"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what computes the numbers."""
-    return {"jaxota": jaxota.__version__, "jax": jax.__version__}

@@ -16,14 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
+import jaxota
 from jaxota._core import batching
 from jaxota._core.batching import format_bytes, machine_memory
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
-from jaxota.study.describe import describe, difference, versions
+from jaxota.study.describe import describe, difference
 from jaxota.study.layout import Layout, choose_blocks, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study
@@ -34,12 +36,9 @@ if TYPE_CHECKING:
 
 
 class StudyJob:
-    """A study whose chunks can be computed, with what was compiled and calibrated for it.
+    """A study, checked, whose chunks can be computed, with what was compiled and calibrated for it.
 
-    Args:
-        study: the study; checked here.
-        memory: bytes that a chunk may take; by default what the devices have to spare.
-        max_programs: a study of more programs is refused.
+    A chunk may take `memory` bytes, by default what the devices have to spare.
     """
 
     def __init__(
@@ -51,11 +50,6 @@ class StudyJob:
         self._programs = Programs(self.study.random_key)
         self._calibrations = Calibrations(self._programs)
         self._devices = threading.Lock()  # a chunk uses all devices
-
-    @property
-    def name(self) -> str:
-        """The name of the study, and so of its files."""
-        return self.study.name
 
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
@@ -122,7 +116,8 @@ class StudyJob:
             "axes": [axis.name for axis in axes],
             "swept": [name for axis in axes for name in axis.fields],
             **{name: getattr(study, name) for name in counts},
-            **versions(),
+            "jaxota": jaxota.__version__,
+            "jax": jax.__version__,
         }
 
     def meanings(self, layout: Layout) -> dict[str, list[Any]]:
@@ -165,14 +160,12 @@ class StudyJob:
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
         with self._devices:
-            measured = {
-                row: self._calibrations.plans(group, row, report, plans)
-                for row in set(filled.tolist())
-            }
+            # Each is measured once, and then known.
+            measured = [
+                self._calibrations.plans(group, row, report, plans) for row in filled.tolist()
+            ]
             report("running")
-            histories = simulate(
-                self._programs, group, filled, trials, [measured[row] for row in filled.tolist()]
-            )
+            histories = simulate(self._programs, group, filled, trials, measured)
         results = [
             {name: values[: len(rows), : last - first] for name, values in _results(each).items()}
             for each in histories
@@ -284,15 +277,7 @@ def drive(
     executor: Any = None,
     report: Callable[..., None] = lambda *_, **__: None,
 ) -> None:
-    """Compute the chunks that are missing.
-
-    Args:
-        job: what is computed.
-        sink: keeps the chunks.
-        shard: (I, n): every n-th chunk only, from the I-th on.
-        executor: runs the chunks elsewhere; the sink must be a store that its workers can open.
-        report: called as `report(stage, done, of, steps=…)`.
-    """
+    """Compute the chunks of a job that its sink lacks; arguments are those of `Study.run`."""
     place, shards = shard
     pending = [number for number in sink.missing() if number % shards == place]
     steps, done = job.steps / max(1, sink.layout.count), 0

@@ -6,7 +6,7 @@ import itertools
 import math
 import numbers
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -41,14 +41,11 @@ class Axis:
     @property
     def coordinates(self) -> dict[str, tuple[Any, ...]]:
         """The labels, and the values of fields that change together where they are plain."""
-        if tuple(self.fields) == (self.name,):
-            return {self.name: self.labels}
-        plain = {
-            name: values
-            for name, values in self.fields.items()
-            if all(isinstance(value, str) or _is_real(value) for value in values)
-        }
-        return {self.name: self.labels, **plain}
+        coordinates = {self.name: self.labels}
+        for name, values in self.fields.items():
+            if all(isinstance(value, str) or _is_real(value) for value in values):
+                coordinates.setdefault(name, values)
+        return coordinates
 
     def positions(self, labels: list[Any]) -> list[int]:
         """Return the places on the axis of these labels, which are as a store has them."""
@@ -83,11 +80,15 @@ def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
             `**{"channel.power": [1, 2]}`. Values are numbers, parts, or a dict of them by their
             labels. Integers that set shapes (`users`, `steps`) can be swept like any number.
     """
-    together = [
-        _together("setting" if number == 0 else f"setting_{number + 1}", group)
-        for number, group in enumerate(in_step)
-    ]
-    return _product([*together, *(_axis(name, values) for name, values in fields.items())])
+    names = ["setting", *(f"setting_{number}" for number in range(2, len(in_step) + 1))]
+    axes = [_together(name, group) for name, group in zip(names, in_step, strict=False)]
+    for name, values in fields.items():
+        points, labels = _points(name, values)
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f"{name} must not hold a value twice, got {label!r} again")
+        axes.append(Axis(name, {name: points}, labels))
+    return _product(axes)
 
 
 def axis(name: str, fields: Mapping[str, Values], labels: Sequence[Any] | None = None) -> Grid:
@@ -116,14 +117,6 @@ def _product(axes: list[Axis]) -> Grid:
         if names.count(name) > 1:
             raise InputError(f"{name} must be swept once, got it twice")
     return Grid(tuple(axes))
-
-
-def _axis(name: str, values: Values) -> Axis:
-    points, labels = _points(name, values)
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f"{name} must not hold a value twice, got {label!r} again")
-    return Axis(name, {name: points}, labels)
 
 
 def _together(name: str, group: Mapping[str, Values]) -> Axis:
@@ -176,9 +169,8 @@ def _is_real(value: Any) -> bool:
     """Whether a value is one real number."""
     if isinstance(value, numbers.Real):
         return True
-    kinds = jnp.floating, jnp.integer
-    real = hasattr(value, "dtype") and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
-    return real and value.ndim == 0
+    kinds = jnp.floating, jnp.integer  # also bfloat16, and no random keys
+    return getattr(value, "ndim", 1) == 0 and any(jnp.issubdtype(value.dtype, k) for k in kinds)
 
 
 def shown(part: Any) -> str:
@@ -266,13 +258,23 @@ def _parse_value(name: str, node: ast.AST) -> Any:
     if isinstance(node, ast.Name):
         if node.id.lower() in _WORDS:
             return _WORDS[node.id.lower()]
-        return _make(name, ast.Call(node, [], [])) if _public(node.id) else node.id
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _public(node.func.id):
-        return _make(name, node)
+        if not _public(node.id):
+            return node.id
+        node = ast.Call(node, [], [])  # a part by its name alone
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        make = _public(node.func.id)
+        if make:
+            try:
+                values = [_parse_value(name, value) for value in node.args]
+                options = {k.arg: _parse_value(name, k.value) for k in node.keywords if k.arg}
+                return make(*values, **options)
+            except TypeError as error:
+                part = ast.unparse(node)
+                raise InputError(f"--set {name}: {part} cannot be made: {error}") from None
     raise InputError(f"--set {name} must hold numbers, words or parts, got {ast.unparse(node)!r}")
 
 
-def _public(name: str) -> Callable[..., Any] | None:
+def _public(name: str) -> Any:
     """Return the public function or class of a name: nothing else can be called from here."""
     from jaxota import tasks
 
@@ -280,15 +282,6 @@ def _public(name: str) -> Callable[..., Any] | None:
         if name in dir(module) and not name.startswith("_") and callable(getattr(module, name)):
             return getattr(module, name)
     return None
-
-
-def _make(name: str, node: ast.Call) -> Any:
-    try:
-        values = [_parse_value(name, value) for value in node.args]
-        options = {k.arg: _parse_value(name, k.value) for k in node.keywords if k.arg}
-        return _public(node.func.id)(*values, **options)  # type: ignore[attr-defined, misc]
-    except TypeError as error:
-        raise InputError(f"--set {name}: {ast.unparse(node)} cannot be made: {error}") from None
 
 
 def parse_bytes(option: str, text: str) -> int:

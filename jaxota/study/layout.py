@@ -152,11 +152,8 @@ def study_layout(
 ) -> Layout:
     """Lay out the results of a study: of every trial, or their moments over each block of trials.
 
-    Args:
-        settings: the settings of the study.
-        blocks: the size of a block along each axis of traced numbers, and along "trial".
-        order: the points of each axis, by number, in the order in which they are stored; by
-            default as in the study.
+    `blocks` has the size of a block along each axis of traced numbers, and along "trial"; `order`
+    the points of each axis, by number, as they are stored.
     """
     study, scores = settings.study, settings.scores
     names = [axis.name for axis in settings.axes]
@@ -179,8 +176,8 @@ def study_layout(
     lead = ("algorithm", *names, "trial")
     coords: dict[str, tuple[str, Any]] = {"algorithm": ("algorithm", list(study.algorithms))}
     for axis in settings.axes:
+        places = order[axis.name] if order else range(len(axis))
         for name, values in axis.coordinates.items():
-            places = order[axis.name] if order else range(len(axis))
             coords[name] = axis.name, [values[i] for i in places]
     coords["round"] = "round", 1 + np.arange(study.rounds)
     coords["evaluation"] = "evaluation", every * (1 + np.arange(study.rounds // every))
@@ -200,8 +197,8 @@ def moments_layout(layout: Layout, scores: list[str]) -> Layout:
         if name not in NOT_AVERAGED:
             dims = tuple("block" if d == "trial" else d for d in variable.dims)
             for kind in ("", "_difference") if is_score(name, scores) else ("",):
-                variables[f"{name}{kind}_mean"] = Variable(dims, "float64")
-                variables[f"{name}{kind}_m2"] = Variable(dims, "float64")
+                for moment in ("mean", "m2"):
+                    variables[f"{name}{kind}_{moment}"] = Variable(dims, "float64")
     counted = (*(d for d in sizes if d in ("algorithm", *blocks)), "block")
     variables |= {name: Variable(counted, "float64") for name in ("trials", "used", "pairs")}
     coords = {k: v for k, v in layout.coords.items() if v[0] in sizes}
@@ -219,15 +216,14 @@ def choose_blocks(
 ) -> dict[str, int]:
     """Choose the size of a block along each axis of traced numbers, and along "trial".
 
-    A chunk is a moment's work within the memory that there is.
-
-    Args:
-        settings: the settings of the study.
-        memory_of: the bytes that the program of a group takes for so many settings × trials.
-        budget: the bytes that a chunk may take; None for what devices or machine have to spare.
+    A chunk is a moment's work within the budget in bytes, or what devices or machine have to spare.
+    `memory_of` measures the program of a group for so many settings × trials.
     """
     sizes, trials = settings.traced_sizes, settings.study.trials
-    group, room = max(settings.groups.values(), key=_bytes_per_row), _room(budget)
+    device = batching.device_memory()
+    spare = int(0.8 * device) if device else batching.machine_memory() // 4
+    room = spare if budget is None else budget
+    group = max(settings.groups.values(), key=_bytes_per_row)
     parts, rows = group.parts, math.prod(sizes.values()) * trials
     moment = batching.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
     blocks = _blocks(sizes, trials, min(moment, max(1, room // _bytes_per_row(group))))
@@ -245,11 +241,16 @@ def choose_blocks(
         least = measured(smallest)
         few, many = math.prod(smallest.values()), math.prod(blocks.values())
         if least > room or many <= few:
-            raise InputError(_too_much(least, room))
+            break
         slope = max(1.0, (taken - least) / (many - few))
         fitting = few + int(0.95 * (room - least) / slope)
         blocks = _blocks(sizes, trials, max(few, min(fitting, many - 1)))
-    raise InputError(_too_much(measured(blocks), room))
+    else:
+        least = measured(blocks)
+    raise InputError(
+        f"memory must be at least {format_bytes(least)}, which one trial on each device takes "
+        f"here, got {format_bytes(room)}"
+    )
 
 
 def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:
@@ -266,18 +267,3 @@ def _bytes_per_row(group: Group) -> int:
     """Estimate the bytes of a setting's trial, to find the largest group and a size to try."""
     parts: Any = group.parts
     return batching.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
-
-
-def _room(budget: int | None) -> int:
-    """Return the budget; without one, what the devices have, or a quarter of the machine's."""
-    if budget is not None:
-        return budget
-    device = batching.device_memory()
-    return int(0.8 * device) if device else batching.machine_memory() // 4
-
-
-def _too_much(taken: int, room: int) -> str:
-    return (
-        f"memory must be at least {format_bytes(taken)}, which one trial on each device takes "
-        f"here, got {format_bytes(room)}"
-    )

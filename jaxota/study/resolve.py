@@ -78,12 +78,9 @@ class Settings:
     @property
     def programs(self) -> int:
         """The number of programs to compile, not counting calibrations."""
-        return len(
-            {
-                (g.structure, g.axes, *((jnp.shape(v), v.dtype) for v in g.values))
-                for g in self.groups.values()
-            }
-        )
+        groups = self.groups.values()
+        shapes = ([(jnp.shape(v), v.dtype) for v in group.values] for group in groups)
+        return len({(g.structure, g.axes, *s) for g, s in zip(groups, shapes, strict=True)})
 
 
 class _Swept(NamedTuple):
@@ -118,9 +115,8 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
             raise InputError("algorithm must not be swept: a study takes several by their labels")
     untraced = [each.axis for each in swept if not each.traced]
     _refuse_programs(study, untraced, max_programs)
-    groups = {
-        place: _group(study, swept, place) for place in points([len(axis) for axis in untraced])
-    }
+    places = points([len(axis) for axis in untraced])
+    groups = {place: _group(study, swept, place) for place in places}
     # Only tasks that are swept as a whole can differ in their scores, which take a while to trace.
     scored = list(groups.values())[: None if "task" in paths else 1]
     scores = list(dict.fromkeys(score for group in scored for score in _scores(group)))
@@ -168,19 +164,18 @@ def _check_study(study: Study) -> Study:
 def _resolve_axis(axis: Axis, known: dict[str, Any]) -> _Swept:
     """Find the fields of an axis; integers in the place of random keys are seeds."""
     paths = {name: find_field(name, known) for name in axis.fields}
-
-    def as_key(path: str, value: Any) -> Any:
-        field = known[path]
-        takes_key = field is not None and field.metadata.get("dtype") == "key"
-        return jax.random.key(inputs.seed(value)) if takes_key and isinstance(value, int) else value
-
-    fields = {
-        name: tuple(as_key(paths[name], value) for value in values)
-        for name, values in axis.fields.items()
-    }
-    traced = all(is_traced(known[path]) for path in paths.values()) and all(
-        _is_numeric(value) for values in fields.values() for value in values
+    fields = dict(axis.fields)
+    for name, path in paths.items():
+        if known[path] is not None and known[path].metadata.get("dtype") == "key":
+            seeds = (
+                jax.random.key(inputs.seed(v)) if isinstance(v, int) else v for v in fields[name]
+            )
+            fields[name] = tuple(seeds)
+    values = [value for of_field in fields.values() for value in of_field]
+    numeric = not any(
+        v is None or isinstance(v, str) or dataclasses.is_dataclass(v) for v in values
     )
+    traced = numeric and all(is_traced(known[path]) for path in paths.values())
     return _Swept(dataclasses.replace(axis, fields=fields), paths, traced)
 
 
@@ -203,10 +198,6 @@ def _refuse_programs(study: Study, untraced: list[Axis], most: int | None) -> No
     if most is not None and count > most:
         axes = " × ".join(f"{len(axis):,} {axis.name}" for axis in study.over.axes)
         raise InputError(f"{axes} would take {count:,} programs: more than --max-programs {most}")
-
-
-def _is_numeric(value: Any) -> bool:
-    return not dataclasses.is_dataclass(value) and value is not None and not isinstance(value, str)
 
 
 def _group(study: Study, swept: list[_Swept], place: tuple[int, ...]) -> Group:

@@ -69,13 +69,9 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, job: Any, resume: bool, spec: Any = None) -> "Store":
-        """Make a store for a job, or open the job's store in this folder to go on with it.
+        """Make a store for a job; with `resume`, go on with the job's store in this folder.
 
-        Args:
-            folder: a new or an empty folder, or that of the store.
-            job: whose results are stored.
-            resume: whether the store may be there already; it may be given more trials or settings.
-            spec: plain data that is kept: the command that made the store.
+        `spec` is plain data that is kept: the command that made the store.
         """
         exists = (folder / STUDY).exists()
         if exists and not resume:
@@ -92,7 +88,8 @@ class Store:
                         return cls._resume(folder, job, spec)
                     layout = layout or job.layout()
                     metadata = _metadata(job, layout, spec)
-                    _create_arrays(folder, layout)
+                    (folder / "commits").mkdir(exist_ok=True)
+                    _shape_arrays(folder, layout, "w")
                     _write_json(folder / STUDY, metadata)
                     return cls(folder, metadata)
         except OSError as error:
@@ -120,9 +117,13 @@ class Store:
                 if differs:
                     raise InputError(f"{folder} holds another {name} {label}: {differs}")
         if metadata != stored:
-            _grow_arrays(folder, layout)
+            _shape_arrays(folder, layout, "r+")
             _write_json(folder / STUDY, metadata)
-        _remove_leftovers(folder)
+        # Remove what killed processes left: this one has the lock, so that nobody writes now.
+        for place in (folder / "commits", folder / "plans", folder):
+            files.clear(place)
+        for path in folder.rglob("*.partial"):
+            path.unlink()
         store = cls(folder, metadata)
         store._shared = True
         return store
@@ -182,12 +183,8 @@ class Store:
                 f"{self.folder}: chunk {', '.join(damaged)} is damaged: --resume computes it again"
             )
         # Sizes and labels are those of study.json: the arrays may have begun to grow beyond.
-        data = xarray.open_zarr(
-            self.folder / "data.zarr",
-            consolidated=False,
-            chunks=None,
-            drop_variables=list(layout.coords),
-        )
+        path, coords = self.folder / "data.zarr", list(layout.coords)
+        data = xarray.open_zarr(path, consolidated=False, chunks=None, drop_variables=coords)
         data = data.isel({d: slice(layout.sizes[str(d)]) for d in data.dims})
         data = data.assign_coords(layout.coords)
         if missing:
@@ -215,9 +212,9 @@ class Store:
             return "damaged"  # records appear as a whole
         if not isinstance(record, dict):
             return "damaged"
-        if record.get("covers") != self.layout.extent(number):
-            return "absent"  # it has fewer trials or settings than it should have now
-        if record.get("study") != self.metadata["hash"]:
+        # It may have fewer trials or settings than it should have now.
+        expected = self.layout.extent(number), self.metadata["hash"]
+        if (record.get("covers"), record.get("study")) != expected:
             return "absent"
         if record.get("sha256") != self._checksum(number):
             return "damaged"
@@ -244,7 +241,7 @@ def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:
     """Return the content of study.json."""
     metadata = {
         "format": FORMAT,
-        "name": job.name,
+        "name": job.study.name,
         "hash": fingerprint(job.description),
         "description": job.description,
         "spec": spec,
@@ -282,20 +279,13 @@ def _holds_other_files(folder: Path) -> bool:
     return bool(others) or any(folder.glob("commits/*.json"))
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left; the caller has the lock, so that nobody writes now."""
-    for place in (folder / "commits", folder / "plans", folder):
-        files.clear(place)
-    for path in folder.rglob("*.partial"):
-        path.unlink()
-
-
-def _create_arrays(folder: Path, layout: Layout) -> None:
-    """Make an empty data set, with a checksum for each file."""
-    (folder / "commits").mkdir(exist_ok=True)
-    group = zarr.open_group(folder / "data.zarr", mode="w", zarr_format=3)
-    codecs: Any = [ZstdCodec(level=1), Crc32cCodec()]
+def _shape_arrays(folder: Path, layout: Layout, mode: Any) -> None:
+    """Make an empty data set ("w"), with a checksum for each file, or let it grow ("r+")."""
+    group: Any = zarr.open_group(folder / "data.zarr", mode=mode, zarr_format=3)
     for name, variable in layout.variables.items():
+        if mode == "r+":
+            group[name].resize(layout.shape(variable))
+            continue
         group.create_array(
             name,
             shape=layout.shape(variable),
@@ -303,19 +293,8 @@ def _create_arrays(folder: Path, layout: Layout) -> None:
             dtype=variable.dtype,
             fill_value=np.nan,
             dimension_names=variable.dims,
-            compressors=codecs,
+            compressors=[ZstdCodec(level=1), Crc32cCodec()],
         )
-    _write_coords(group, layout)
-
-
-def _grow_arrays(folder: Path, layout: Layout) -> None:
-    group: Any = zarr.open_group(folder / "data.zarr", mode="r+")
-    for name, variable in layout.variables.items():
-        group[name].resize(layout.shape(variable))
-    _write_coords(group, layout)
-
-
-def _write_coords(group: Any, layout: Layout) -> None:
     for name, (dim, values) in layout.coords.items():
         labels = np.asarray(values)
         array = group.create_array(

@@ -1,6 +1,7 @@
 """Means over trials with intervals, from the results of a study that kept trials or means."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -15,18 +16,10 @@ from jaxota.study.layout import NOT_AVERAGED, is_score
 def moments(
     results: list[dict[str, np.ndarray]], scores: list[str], reference: int
 ) -> list[dict[str, np.ndarray]]:
-    """Reduce the trials of a chunk to counts, means and sums of squared deviations.
+    """Reduce each algorithm's [setting, trial, …] of a chunk to moments [setting, 1, …] by name.
 
-    Trials that diverged are left out. Differences to the reference are of the trials in which
-    neither diverged.
-
-    Args:
-        results: [setting, trial, …] by name, for each algorithm.
-        scores: the names of the scores.
-        reference: the number of the reference algorithm.
-
-    Returns:
-        [setting, 1, …] by name, for each algorithm.
+    Moments are counts, means and sums of squared deviations. Trials that diverged are left out;
+    differences to the reference are of the trials in which neither diverged.
     """
     finite = [
         np.all([np.isfinite(values[name]).all(-1) for name in (*scores, "model")], 0)
@@ -35,11 +28,8 @@ def moments(
     reduced = []
     for own, used in zip(results, finite, strict=True):
         paired = used & finite[reference]
-        found = {
-            "trials": np.full((len(used), 1), used.shape[1], float),
-            "used": used.sum(1, keepdims=True).astype(float),
-            "pairs": paired.sum(1, keepdims=True).astype(float),
-        }
+        counted = {"trials": np.ones_like(used), "used": used, "pairs": paired}
+        found = {k: v.sum(1, keepdims=True, dtype=float) for k, v in counted.items()}
         for name, values in own.items():
             if name in NOT_AVERAGED:
                 continue
@@ -72,19 +62,17 @@ def finish(dataset: Any, attributes: dict[str, Any]) -> Any:
 
 def merge_blocks(dataset: Any) -> Any:
     """Merge the moments of all blocks that are there (Chan, Golub and LeVeque, 1983)."""
-    counts = {"": dataset.used.fillna(0.0), "_difference": dataset.pairs.fillna(0.0)}
+    used, pairs = dataset.used.fillna(0.0), dataset.pairs.fillna(0.0)
     merged = {k: dataset[k].sum("block") for k in ("trials", "used", "pairs")}
-    names = [str(k).removesuffix("_mean") for k in dataset if str(k).endswith("_mean")]
-    for name in names:
-        n = counts["_difference" if name.endswith("_difference") else ""]
+    for name in [str(k).removesuffix("_mean") for k in dataset if str(k).endswith("_mean")]:
+        n = pairs if name.endswith("_difference") else used
         mean, total = dataset[f"{name}_mean"].fillna(0.0), n.sum("block")
         centre = (n * mean).sum("block") / total.where(total > 0)
         m2 = (dataset[f"{name}_m2"].fillna(0.0) + n * (mean - centre) ** 2).sum("block")
         absent = dataset[f"{name}_mean"].isnull().all("block")
         merged[f"{name}_mean"] = centre.where(~absent)
         merged[f"{name}_var"] = (m2 / (total - 1).where(total > 1)).where(~absent)
-    coords = {k: v for k, v in dataset.coords.items() if k != "block"}
-    return dataset.__class__(merged, coords, dataset.attrs)
+    return type(dataset)(merged, dataset.drop_vars("block", errors="ignore").coords, dataset.attrs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +92,8 @@ class Summary:
 
     def at(self, **place: Any) -> Interval:
         """Return the interval [evaluation] at a place that is given by numbers."""
-        mean, low, high = (
-            np.asarray(x.isel(place).values) for x in (self.mean, self.low, self.high)
-        )
-        used, trials = (int(x.isel(place)) for x in (self.used, self.trials))
-        return Interval(mean, low, high, used, trials)
+        curves = (x.isel(place).values for x in (self.mean, self.low, self.high))
+        return Interval(*curves, *(int(x.isel(place)) for x in (self.used, self.trials)))
 
 
 def metric_of(dataset: Any, metric: str | None) -> str:
@@ -151,14 +136,14 @@ def power_ratio(dataset: Any) -> Any:
 
     Where means were kept, this is the larger of both means.
     """
-    names = [k for k in ("power", "control_power") if k in dataset or f"{k}_mean" in dataset]
-    if dataset.attrs["keep"] == "mean":
-        blocks = [dataset[f"{name}_mean"] for name in names]
-    else:
+    means = dataset.attrs["keep"] == "mean"
+    names = ("power_mean", "control_power_mean") if means else ("power", "control_power")
+    blocks = [dataset[name] for name in names if name in dataset]
+    if not means:
         used = ~diverged(dataset)
-        blocks = [dataset[name].where(used) for name in names]
-    larger = blocks[0] if len(blocks) == 1 else np.fmax(*blocks)
-    return larger if dataset.attrs["keep"] == "mean" else larger.mean("trial")
+        blocks = [block.where(used) for block in blocks]
+    larger = functools.reduce(np.fmax, blocks)
+    return larger if means else larger.mean("trial")
 
 
 def diverged(dataset: Any) -> Any:
