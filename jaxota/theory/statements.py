@@ -1,4 +1,4 @@
-"""The paper's bounds: Theorems 1, 2 and 3.
+"""The paper's bounds, Theorems 1, 2 and 3, and the constants that they are functions of.
 
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
 omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
@@ -30,15 +30,65 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxota._core import batching, inputs
-from jaxota._core.part import Numbers, Vector, part
+from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, traced
 from jaxota.errors import InputError
-from jaxota.theory.constants import Constants, check_shapes
 
 Values: TypeAlias = Float[Array, "*R"]  # one for each number of rounds
 Flags: TypeAlias = Bool[Array, "*R"]
 TERMS = ("initial_distance", "gradient_variance", "model_noise", "control_noise", "dissimilarity")
 _STEP_TOLERANCE = 0.01  # step sizes that differ by less, relatively, count as the same
 _ROUNDS_FACTOR = 2.0  # a bound may be evaluated for this many times the measured rounds
+
+
+@part
+class Constants:
+    """The constants of Theorems 1, 2 and 3; constants that are written squared are stored squared.
+
+    `measure` determines them from runs. σ² and M² then hold for the models visited at one step size
+    in so many rounds, σ_θ and σ_c for the gains of these runs; the conditions of a `Bound` report
+    where a theorem is evaluated beyond that. Constants chosen by hand leave step_size and rounds
+    None, and are trusted.
+
+    Attributes:
+        smoothness: β of AS1.
+        strong_convexity: μ of AS1.
+        gradient_variance: σ² of AS2.
+        gradient_bound: M² of AS2.
+        dissimilarity: G² of AS3.
+        dissimilarity_factor: B² of AS3.
+        initial_distance: d_0 = ‖θ^0 − θ*‖².
+        control_distance: Σ_i ‖c_i^0 − ∇f_i(θ*)‖², in Theorem 3's D̃².
+        model_noise: σ_θ = max_r sw2/(1 + ν/s²), per coordinate.
+        control_noise: σ_c, the same for the control block.
+        users, steps, dim: N, K and d.
+        participants: S of AS4.
+        power, control_power: P, and P of the control block.
+        threshold, control_threshold: h_min and ρ_min.
+        step_size, rounds: η and R of the measured runs, or None.
+    """
+
+    smoothness: Traced[Scalar] = traced(above=0.0)
+    strong_convexity: Traced[Scalar] = traced(at_least=0.0)
+    gradient_variance: Traced[Scalar] = traced(at_least=0.0)
+    gradient_bound: Traced[Scalar] = traced(at_least=0.0)
+    dissimilarity: Traced[Scalar] = traced(at_least=0.0)
+    dissimilarity_factor: Traced[Scalar] = traced(at_least=1.0)
+    initial_distance: Traced[Scalar] = traced(at_least=0.0)
+    control_distance: Traced[Scalar] = traced(at_least=0.0)
+    model_noise: Traced[Scalar] = traced(at_least=0.0)
+    control_noise: Traced[Scalar] = traced(at_least=0.0)
+    users: Traced[Scalar] = traced(at_least=1.0)
+    steps: Traced[Scalar] = traced(at_least=1.0)
+    dim: Traced[Scalar] = traced(at_least=1.0)
+    participants: Traced[Scalar] = traced(at_least=1.0)
+    power: Traced[Scalar] = traced(default=1.0, above=0.0)
+    control_power: Traced[Scalar] = traced(default=1.0, above=0.0)
+    threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
+    control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
+    step_size: Traced[Scalar | None] = traced(default=None, above=0.0)
+    rounds: Traced[Scalar | None] = traced(default=None, at_least=1.0)
+
+    replace = dataclasses.replace
 
 
 @part
@@ -129,21 +179,14 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
     apart = c.smoothness * c.dissimilarity
     mu, start = c.strong_convexity, c.initial_distance
-    log = _log(mu**2 * r * start, variance + noise)
-    # G² limits the step where there is little noise: the smaller ratio counts.
-    both = jnp.minimum(
-        _ratio(mu**2 * r * start, variance + noise), _ratio(mu**3 * r**2 * start, apart)
-    )
-    log_apart = _log(mu**2 * r * start, apart)
-    return Bound(
-        initial_distance=3.0 * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=3.0 * variance / (mu * r) * log,
-        model_noise=3.0 * noise / (mu * r) * log,
-        control_noise=jnp.zeros_like(log),
-        dissimilarity=3.0 * apart / (mu * r) ** 2 * log_apart**2,
-        logarithm=log,
-        kept=((variance + noise == 0) | (log > 0)) & ((apart == 0) | (log_apart > 0)),
-        **_conditions(c, r, reach, 1.0 / (mu * reach), both, step_size),
+    # G² limits the step where there is little noise.
+    limit = _ratio(mu**3 * r**2 * start, apart)
+    least = 1.0 / (mu * reach)
+    bound = _bound(c, r, 3.0, (variance, noise), start, reach, least, step_size, limit)
+    log = _log(mu**2 * r * start, apart)
+    return bound.replace(
+        dissimilarity=3.0 * apart / (mu * r) ** 2 * log**2,
+        kept=bound.kept & ((apart == 0) | (log > 0)),
     )
 
 
@@ -164,7 +207,8 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness)
     terms = _controlled(c, c.users, 1.0, 1.0)
-    return _accelerated(c, r, 2.0, terms, c.initial_distance, reach, 1.0 / reach, step_size)
+    least = 1.0 / reach / c.strong_convexity
+    return _bound(c, r, 2.0, terms, c.initial_distance, reach, least, step_size)
 
 
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
@@ -183,7 +227,7 @@ def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     reach = jnp.minimum(1.0 / (81.0 * c.smoothness), heard / (15.0 * mu * c.users))
     start = c.initial_distance + c.control_distance / (2.0 * heard * c.smoothness**2)
     terms = _controlled(c, heard, c.threshold, c.control_threshold)
-    return _accelerated(c, r, 1.0, terms, start, reach, 2.0 / reach, step_size)
+    return _bound(c, r, 1.0, terms, start, reach, 2.0 / reach / mu, step_size)
 
 
 def step_size(
@@ -255,52 +299,49 @@ def _controlled(
     return variance, model, control / control_threshold**2
 
 
-def _accelerated(
+def _bound(
     c: Constants,
     r: Values,
     leading: float,
-    terms: tuple[Array, Array, Array],
+    terms: tuple[Array, ...],
     start: Array,
     reach: Array,
     least: Array,
     step_size: Numbers | None,
+    limit: Array | float = np.inf,
 ) -> Bound:
-    """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), as Theorems 2 and 3 have it."""
+    """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), which all theorems share.
+
+    The terms are gradient variance, model noise and, from Theorem 2 on, control noise. `reach` is
+    the largest Kη, `least` the least R, and `limit` another limit to the step's logarithm.
+    """
     mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
     log = _log(mu**2 * r * start, total)
-    variance, model, control = (leading * term / (mu * r) * log for term in terms)
-    return Bound(
-        initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=variance,
-        model_noise=model,
-        control_noise=control,
-        dissimilarity=jnp.zeros_like(log),
-        logarithm=log,
-        kept=(total == 0) | (log > 0),
-        **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, total), step_size),
-    )
-
-
-def _conditions(
-    c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
-) -> dict[str, Any]:
-    """Return the fields of a `Bound` from which its conditions follow."""
-    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
+    ratio = jnp.minimum(_ratio(mu**2 * r * start, total), limit)
+    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (mu * r))
     eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
     check_shapes(step_size=eta, rounds=r)
+    noises = [leading * term / (mu * r) * log for term in terms]
     zeros = jnp.zeros_like(chosen)  # broadcasts the others to the shape of all
 
     def holds(measured: Any, condition: Callable[[Array], Array]) -> Flags:
         return (condition(measured) if measured is not None else True) & (zeros == 0)
 
-    return {
-        "rounds": r + zeros,
-        "step_size": eta + zeros,
-        "largest_step": reach / c.steps + zeros,
-        "least_rounds": least + zeros,
-        "same_step": holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
-        "long_enough": holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
-    }
+    return Bound(
+        initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
+        gradient_variance=noises[0],
+        model_noise=noises[1],
+        control_noise=noises[2] if len(noises) > 2 else jnp.zeros_like(log),
+        dissimilarity=jnp.zeros_like(log),
+        rounds=r + zeros,
+        step_size=eta + zeros,
+        largest_step=reach / c.steps + zeros,
+        least_rounds=least + zeros,
+        logarithm=log,
+        kept=(total == 0) | (log > 0),
+        same_step=holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
+        long_enough=holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
+    )
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
@@ -330,3 +371,15 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
     r = inputs.number("rounds", rounds, 1.0)
     check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(constants).items()})
     return constants, inputs.nan_unless(valid, r)
+
+
+def check_shapes(**arrays: Any) -> None:
+    """Refuse arrays whose shapes do not broadcast."""
+    shapes = {name: np.shape(array) for name, array in arrays.items() if array is not None}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise InputError(
+            f"{next(iter(arrays))} must be of a shape that goes with {listed}"
+        ) from None
