@@ -71,8 +71,8 @@ from .stages.wise import Switching as Switching
 from .stages.wise import Whitening as Whitening
 from .study.grid import axis as axis
 from .study.grid import grid as grid
-from .study.store import open as open
 from .study.study import Study as Study
+from .study.study import open as open
 from .sweeping import sweep as sweep
 
 __version__: str

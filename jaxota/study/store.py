@@ -21,8 +21,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from jaxota._core import files, inputs
-from jaxota._core import part as types
+from jaxota._core import files
 from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.study.compile import StoredPlans
@@ -32,17 +31,6 @@ from jaxota.study.summary import finish
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
-
-
-def open(folder: types.Path) -> Any:
-    """Open the results in a store, as an `xarray.Dataset` with settings and versions as attributes.
-
-    Args:
-        folder: the folder that a sweep, or `Study.run`, wrote to. It may still be written: chunks
-            that are not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files
-            are checked: a chunk that was damaged is an `InputError`.
-    """
-    return Store.open(inputs.path("folder", folder)).dataset()
 
 
 class Store:

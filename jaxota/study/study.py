@@ -101,3 +101,16 @@ class Study:
     def random_key(self) -> PRNGKeyArray:
         """The random key, made from the seed if `key` is one."""
         return jax.random.key(self.key) if isinstance(self.key, int) else self.key
+
+
+def open(folder: Path) -> Any:
+    """Open the results in a store, as an `xarray.Dataset` with settings and versions as attributes.
+
+    Args:
+        folder: the folder that a sweep, or `Study.run`, wrote to. It may still be written: chunks
+            that are not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files
+            are checked: a chunk that was damaged is an `InputError`.
+    """
+    from jaxota.study.store import Store  # loads zarr, which is slow
+
+    return Store.open(inputs.path("folder", folder)).dataset()
