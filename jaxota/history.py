@@ -25,8 +25,8 @@ Settings: TypeAlias = Shaped[Array | np.ndarray, "setting *shape"]
 Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
 # The dimensions of every result but the scores, which are [trial, evaluation].
-_BY_ROUND = ("power", "control_power", "mean_power", "mean_control_power", "error", "control_error")
-_BY_ROUND += ("deviation", "control_deviation", "participants", "reports")
+_BY_ROUND = ["power", "control_power", "mean_power", "mean_control_power", "error", "control_error"]
+_BY_ROUND += ["deviation", "control_deviation", "participants", "reports"]
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BY_ROUND, ("trial", "round")),
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
