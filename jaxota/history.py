@@ -1,7 +1,6 @@
 """The results of a simulation: scores, powers, errors and models of every trial, labelled."""
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,12 +25,10 @@ Settings: TypeAlias = Shaped[Array | np.ndarray, "setting *shape"]
 Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
 # The dimensions of every result but the scores, which are [trial, evaluation].
+_BY_ROUND = ["power", "control_power", "mean_power", "mean_control_power", "error", "control_error"]
+_BY_ROUND += ["deviation", "control_deviation", "participants", "reports"]
 DIMENSIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("power", "control_power"), ("trial", "round")),
-    **dict.fromkeys(("mean_power", "mean_control_power"), ("trial", "round")),
-    **dict.fromkeys(("error", "control_error"), ("trial", "round")),
-    **dict.fromkeys(("deviation", "control_deviation"), ("trial", "round")),
-    **dict.fromkeys(("participants", "reports"), ("trial", "round")),
+    **dict.fromkeys(_BY_ROUND, ("trial", "round")),
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
@@ -47,10 +44,8 @@ def check_scores(names: Iterable[str], by: str = "task") -> None:
         if not isinstance(name, str) or not name.strip() or "/" in name:
             raise InputError(f"{by} must name a score by words without /, got {name!r}")
         if name in DIMENSIONS or name in LABELS:
-            raise InputError(
-                f"{by} must not name a score {name!r}, as results and tables have that name: "
-                "choose another"
-            )
+            taken = "as results and tables have that name: choose another"
+            raise InputError(f"{by} must not name a score {name!r}, {taken}")
 
 
 @part
@@ -224,34 +219,29 @@ class History:
             kinds = ("scores", "average_scores", "settings", "grid")
             names = {k: json.loads(dataset.attrs[k]) for k in kinds}
             grid = tuple((axis, size) for axis, size in names["grid"])
-            values = functools.partial(_folded, dataset, [axis for axis, _ in grid])
+
+            def values(name: str) -> np.ndarray:
+                """Return a stored variable as [setting, …]."""
+                array = dataset[name].values
+                return array.reshape(-1, *array.shape[len(grid) :]) if grid else array
+
             return cls(
                 scores={name: values(name) for name in names["scores"]},
-                average_scores={
-                    name: values(f"average_{name}") for name in names["average_scores"]
-                },
+                average_scores={k: values(f"average_{k}") for k in names["average_scores"]},
                 settings={name: _setting(dataset[name], grid) for name in names["settings"]},
                 grid=grid,
                 every=int(dataset.attrs["every"]),
                 **{name: values(name) if name in dataset else None for name in DIMENSIONS},
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
-            raise InputError(
-                f"history: {path} is not a history that History.save wrote "
-                f"({inputs.first_line(error)})"
-            ) from None
+            fault = f"{path} is not a history that History.save wrote"
+            raise InputError(f"history: {fault} ({inputs.first_line(error)})") from None
 
 
 def _unfolded(values: Any, sizes: Sequence[int]) -> np.ndarray:
     """Reshape [setting, …] to an axis for each of the sizes that settings are a product of."""
     array = np.asarray(values)
     return array.reshape(*sizes, *array.shape[1:]) if sizes else array
-
-
-def _folded(dataset: "xarray.Dataset", axes: Sequence[str], name: str) -> Any:
-    """Return a stored variable as [setting, …]."""
-    values = dataset[name].values
-    return values.reshape(-1, *values.shape[len(axes) :]) if axes else values
 
 
 def _is_key(values: Any) -> bool:
@@ -261,9 +251,8 @@ def _is_key(values: Any) -> bool:
 def _setting(variable: "xarray.DataArray", grid: tuple[tuple[str, int], ...]) -> Settings:
     """Return the swept values of a stored variable."""
     if grid:  # one value along its axis, the same along the others
+        shape = [size if axis == variable.dims[0] else 1 for axis, size in grid]
         sizes = [size for _, size in grid]
-        axis = [name for name, _ in grid].index(str(variable.dims[0]))
-        shape = [size if k == axis else 1 for k, size in enumerate(sizes)]
         return np.broadcast_to(variable.values.reshape(shape), sizes).ravel()
     if "random_key" not in variable.attrs:
         return variable.values

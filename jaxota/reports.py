@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -72,11 +73,11 @@ class Experiment:
             run: runs a study and returns its dataset; by default `Study.run` without a folder.
             **options: values in place of the defaults.
         """
+        known = self.options
         for name in options:
-            if name not in self.options:
-                raise InputError(
-                    f"{name} is not an option of {self.name}: choose from {', '.join(self.options)}"
-                )
+            if name not in known:
+                choices = f"choose from {', '.join(known)}"
+                raise InputError(f"{name} is not an option of {self.name}: {choices}")
         return self.function(run or (lambda study: study.run()), **options)
 
 
@@ -126,7 +127,8 @@ def study_report(
     snr = snr or _snr(description, axes)
     trials = counted(int(scores.trials.max()), "trial")
     # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
-    powers = {} if sweep else {k: dataset[k].astype("f8") for k in _POWERS if k in dataset}
+    doubles = () if sweep else ("power", "control_power")
+    powers = {k: dataset[k].astype("f8") for k in doubles if k in dataset}
     power = summaries.power_ratio(dataset.assign(powers))
 
     def figure() -> Any:
@@ -150,9 +152,6 @@ def study_report(
         figure=figure,
         digits=9,
     )
-
-
-_POWERS = ("power", "control_power")
 
 
 def counted(count: int, noun: str) -> str:
@@ -183,16 +182,12 @@ def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]
     reference, differences = dataset.attrs["reference"], summary(dataset, metric, difference=True)
     headings = (f"final {metric}", "power ratio", f"difference to {reference}")
     rows = [["algorithm", *dataset.attrs["axes"], *headings]]
-    for _, (place, labels) in zip(range(ROWS), _places(scores), strict=False):
-        final, other = scores.at(**place), differences.at(**place)
-        rows.append(
-            [
-                *map(str, labels),
-                plus_minus(final) if final.trials else "not there yet",
-                f"{float(power.isel(place)):.3g}",
-                "–" if labels[0] == reference else plus_minus(other, "no pairs"),
-            ]
-        )
+    for place, labels in itertools.islice(_places(scores), ROWS):
+        final = scores.at(**place)
+        score = plus_minus(final) if final.trials else "not there yet"
+        difference = plus_minus(differences.at(**place), "no pairs")
+        difference = "–" if labels[0] == reference else difference
+        rows.append([*map(str, labels), score, f"{float(power.isel(place)):.3g}", difference])
     return rows
 
 
@@ -231,25 +226,23 @@ def _remarks(dataset: Any, scores: Any) -> list[str]:
         others = {name: size for name, size in sizes.items() if name not in (y, x)}
         settings = f"{len(places)} of {math.prod(others.values())} settings of {', '.join(others)}"
         lines.append(f"The figure maps {y} × {x}, {settings}.")
-    lost, silent = {}, {}
+    lost, silent = [], []
     for place, labels in _places(scores):
         label, trials = ", ".join(map(str, labels)), int(scores.trials.isel(place))
         if gone := trials - int(scores.used.isel(place)):
+            count = f"{gone} of {counted(trials, 'trial')} diverged"
             verb = "is" if gone == 1 else "are"
-            lost[label] = f"{gone} of {counted(trials, 'trial')} diverged, and {verb} left out"
+            lost.append(f"{label}: {count}, and {verb} left out of the means.")
         if dataset.attrs["keep"] == "trials":
             share = float((dataset.participants.isel(place) == 0).mean())
             if share > 0:
-                silent[label] = f"nobody transmitted in {share:.1%} of rounds."
+                silent.append(f"{label}: nobody transmitted in {share:.1%} of rounds.")
     if len(lost) > NAMED:
         total = counted(int((scores.trials - scores.used).sum()), "trial")
-        lines.append(f"{total} diverged, and are left out of the means.")
-    else:
-        lines += [f"{label}: {words} of the means." for label, words in lost.items()]
+        lost = [f"{total} diverged, and are left out of the means."]
     if len(silent) > NAMED:
-        lines.append(f"In {len(silent)} rows there are rounds in which nobody transmitted.")
-    else:
-        lines += [f"{label}: {words}" for label, words in silent.items()]
+        silent = [f"In {len(silent)} rows there are rounds in which nobody transmitted."]
+    lines += lost + silent
     if most == 1:
         lines.append("One trial has no interval: ask for more with --trials.")
     if dataset.attrs.get("chunks_done") != dataset.attrs.get("chunks"):
@@ -288,14 +281,16 @@ def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
         values = xarray.Dataset(curves | {"power_ratio": ratio} | counts)
         frame = values.to_dataframe(dim_order=[*axes, "evaluation"]).reset_index()
         frames.append(frame.assign(metric=metric, place=frame.index // values.sizes["evaluation"]))
-    last = frames[0].groupby("place").tail(1)
-    count = (last.trials - last.used).astype(float)
-    frames.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
-    rows = pandas.concat(frames[:-1]) if sweep else pandas.concat(frames)
-    rows = rows if sweep else rows.sort_values("place", kind="stable")
-    rows = rows.rename(columns={"evaluation": "round"}).astype(dict.fromkeys(axes, object))
     columns = [*axes, "round", "metric", *numbers, "power_ratio"]
-    return rows[[*columns, "used", "trials"] if sweep else columns].reset_index(drop=True)
+    if sweep:
+        rows, columns = pandas.concat(frames), [*columns, "used", "trials"]
+    else:
+        last = frames[0].groupby("place").tail(1)
+        count = (last.trials - last.used).astype(float)
+        frames.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
+        rows = pandas.concat(frames).sort_values("place", kind="stable")
+    rows = rows.rename(columns={"evaluation": "round"}).astype(dict.fromkeys(axes, object))
+    return rows[columns].reset_index(drop=True)
 
 
 def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:

@@ -51,16 +51,15 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
     _check_level(level)
     every = _by_trial("values", values)
     kept = every[_finite(every)]
-    trials, used = len(every), len(kept)
-    nothing = np.full(kept.shape[1:], np.nan)
-    mean = kept.mean(0) if used else nothing
-    half = nothing
+    used = len(kept)
+    half = np.full(kept.shape[1:], np.nan)
+    mean = kept.mean(0) if used else half
     if used > 1:
         from scipy import special  # slow to import, needed here alone
 
         quantile = special.stdtrit(used - 1, 0.5 + level / 2)
         half = quantile * kept.std(0, ddof=1) / np.sqrt(used)
-    return Interval(mean, mean - half, mean + half, used, trials)
+    return Interval(mean, mean - half, mean + half, used, len(every))
 
 
 def _check_level(level: float) -> None:
@@ -75,14 +74,11 @@ def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval
         values, reference: [trial, …] of the same trials.
         level: as of `interval`.
     """
-    mine, other = _by_trial("values", values), _by_trial("reference", reference)
-    if mine.shape != other.shape:
-        raise InputError(
-            f"reference must have the shape of values, {mine.shape}, got {other.shape}"
-        )
-    both = _finite(mine) & _finite(other)
-    result = interval(mine[both] - other[both], level)
-    return dataclasses.replace(result, trials=len(mine))
+    own, other = _by_trial("values", values), _by_trial("reference", reference)
+    if own.shape != other.shape:
+        raise InputError(f"reference must have the shape of values, {own.shape}, got {other.shape}")
+    both = _finite(own) & _finite(other)
+    return dataclasses.replace(interval(own[both] - other[both], level), trials=len(own))
 
 
 class Between(NamedTuple):
@@ -136,13 +132,7 @@ def median(values: Numbers, level: float = 0.95) -> Between:
     return Between(float(bounds.low), float(bounds.high), level)
 
 
-VERDICTS = (
-    "holds",
-    "holds for most draws",
-    "undecided",
-    "fails on most draws",
-    "fails",
-)
+VERDICTS = ("holds", "holds for most draws", "undecided", "fails on most draws", "fails")
 
 
 def verdict(count: int, of: int, level: float = 0.95, nearly_all: float = 0.95) -> str:

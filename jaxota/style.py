@@ -165,11 +165,8 @@ def curve(
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
     first = look.number % len(COLOURS) * len(rounds) // 50  # markers of curves that meet stay apart
-    marks: dict[str, Any] = {
-        "marker": look.marker,
-        "markevery": every or (first, max(1, len(rounds) // 8)),
-    }
-    axes.plot(rounds, band.mean, color=look.colour, linestyle=look.dash, label=label, **marks)
+    (line,) = axes.plot(rounds, band.mean, color=look.colour, linestyle=look.dash, label=label)
+    line.set(marker=look.marker, markevery=every or (first, max(1, len(rounds) // 8)))
     low, high = np.maximum(band.low, floor), np.maximum(band.high, floor)
     axes.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0)
     clipped = rounds[band.low < floor]
@@ -219,8 +216,8 @@ def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:
         axes.set_ylim(bottom=floor)
         low, high = axes.get_ylim()
         if high < 30 * low:  # so short an axis is read in plain numbers
-            for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-                axis_formatter(LogFormatter(minor_thresholds=(2, 1)))
+            axes.yaxis.set_major_formatter(LogFormatter(minor_thresholds=(2, 1)))
+            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 1)))
 
 
 def title_and_legend(figure: Figure, row: Sequence[Axes], title: str) -> None:

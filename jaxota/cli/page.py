@@ -96,8 +96,8 @@ def _attributes(path: Path) -> dict[str, Any]:
 
     try:
         with xarray.open_dataset(path, engine="h5netcdf") as data:
-            plain = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in data.attrs.items()}
-            return {str(k): v for k, v in plain.items()}
+            stored = data.attrs.items()
+            return {str(k): v.tolist() if hasattr(v, "tolist") else v for k, v in stored}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
 
@@ -169,8 +169,8 @@ def _picture(path: Path) -> str:
 
 
 def _has_curves(columns: Iterable[str]) -> bool:
-    names = list(columns)
-    return names[0] == "algorithm" and {"round", "metric", *_NUMBERS} <= {*names}
+    first, *others = columns
+    return first == "algorithm" and {"round", "metric", *_NUMBERS} <= {*others}
 
 
 def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
@@ -184,7 +184,8 @@ def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
         return None
     names = list(rows.columns[: rows.columns.get_loc("round")])
     rows = rows[rows.metric != "diverged"]  # a count, and no curve
-    labels = [[str(value) for value in rows[name].unique()] for name in names]
+    values = [rows[name].unique() for name in names]
+    labels = [list(map(str, labels)) for labels in values]
     series = math.prod(map(len, labels))
     if rows.empty or series > MOST:
         return None
@@ -195,12 +196,12 @@ def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
     kept = rounds[(len(rounds) - 1) % every :: every]  # the last round among them
     # [metric, algorithm, axes…, round]; what has no row is NaN.
     cube = rows.set_index(["metric", *names, "round"])
-    index = pandas.MultiIndex.from_product([*(rows[name].unique() for name in names), kept])
+    index = pandas.MultiIndex.from_product([*values, kept])
     drawn = [_metric(name, cube.loc[name].reindex(index), _NUMBERS) for name in metrics]
     if "power_ratio" in rows:
         ratio = cube.loc[metrics[0]].reindex(index).assign(none=np.nan)
         drawn.append(_metric("power_ratio", ratio, ("power_ratio", "none", "none")))
-    dims = [_dim(name, values) for name, values in zip(names, labels, strict=True)]
+    dims = list(map(_dim, names, labels))
     numeric = [n for n, dim in enumerate(dims) if dim["numeric"] and len(dim["values"]) > 1]
     return {
         "dims": dims,

@@ -22,8 +22,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 placing = threading.RLock()  # held while files take their places: no moment to end the process
 ending = threading.RLock()  # held by the thread that prints the last line
 _undo: list[Callable[[], object]] = []
-
-
 # Says what an interruption leaves.
 kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
 
@@ -196,9 +194,8 @@ def prepare() -> None:
         try:
             import matplotlib  # looks at it when it is loaded  # noqa: F401
         except ValueError:
-            raise InputError(
-                f"MPLBACKEND must be one that matplotlib knows, got {backend!r}"
-            ) from None
+            known = "one that matplotlib knows"
+            raise InputError(f"MPLBACKEND must be {known}, got {backend!r}") from None
     devices.virtual()
     keep_programs()
     import jax
@@ -223,13 +220,10 @@ def silence_downloads() -> None:
 
 def refuse_unwritable(folder: Path) -> None:
     """InputError now rather than after the work if nothing can be written to `folder`."""
-    parent = folder
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
+    existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
     try:
-        with tempfile.TemporaryFile(dir=parent):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        raise InputError(
-            f"--out {folder} must be a folder that can be written: {error.strerror}"
-        ) from None
+        wanted = f"--out {folder} must be a folder that can be written"
+        raise InputError(f"{wanted}: {error.strerror}") from None
