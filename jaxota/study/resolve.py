@@ -99,10 +99,9 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
     study = _check_study(study)
     roots: list[tuple[str, Any]] = [("algorithm", a) for a in study.algorithms.values()]
     roots += [("channel", study.channel), ("task", study.task)]
-    arguments.refuse_swept(
-        **{name: part for name, part in roots[-2:] if dataclasses.is_dataclass(part)},
-        **{f"algorithms[{label!r}]": a for label, a in study.algorithms.items()},
-    )
+    parts = {name: part for name, part in roots[-2:] if dataclasses.is_dataclass(part)}
+    parts |= {f"algorithms[{label!r}]": a for label, a in study.algorithms.items()}
+    arguments.refuse_swept(**parts)
     known: dict[str, Any] = {}
     for name, part in roots:
         known |= field_paths(part, name)
