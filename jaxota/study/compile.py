@@ -4,7 +4,7 @@ Each structure has two programs: a calibration, and a block of settings × trial
 when they are first needed, and say how much memory they take before they run.
 """
 
-import dataclasses
+import collections
 import functools
 import hashlib
 import math
@@ -110,9 +110,8 @@ class Program:
         """The bytes that it takes at most: on one device, or on CPU on all of them."""
         waiting.set()
         memory = self._compiling.result().memory_analysis()
-        total = (
-            memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
-        )
+        total = memory.temp_size_in_bytes + memory.argument_size_in_bytes
+        total += memory.output_size_in_bytes
         return total * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
 
 
@@ -251,16 +250,13 @@ def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
     for name, part in (*(("algorithm", a) for a in calibrated), ("task", parts["task"])):
         leaves, structure = jax.tree.flatten(part)
         extra = inputs.extra_axes(part, name).values()
-        swept += [_as_numpy(v) for v, axes in zip(leaves, extra, strict=True) if axes]
+        for values, axes in zip(leaves, extra, strict=True):
+            if axes:
+                is_key = jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
+                swept.append(np.asarray(jax.random.key_data(values) if is_key else values))
         fixed = [0 if axes else v for v, axes in zip(leaves, extra, strict=True)]
         common.append(describe(jax.tree.unflatten(structure, fixed)))
     return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept
-
-
-def _as_numpy(values: Any) -> np.ndarray:
-    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
-        values = jax.random.key_data(values)
-    return np.asarray(values)
 
 
 class StoredPlans:
@@ -276,22 +272,18 @@ class StoredPlans:
                 fields = dict(stored)
         except Exception:  # not there, or damaged in any of the ways that a file can be
             return None
-        count = 1 + max(int(key.split(".")[0]) for key in fields)
-        return tuple(
-            Plan(**{k.split(".")[1]: v for k, v in fields.items() if k.startswith(f"{n}.")})
-            for n in range(count)
-        )
+        plans: dict[int, dict[str, Any]] = collections.defaultdict(dict)
+        for key, value in fields.items():
+            number, field = key.split(".")
+            plans[int(number)][field] = value
+        return tuple(Plan(**plans[n]) for n in range(1 + max(plans)))
 
     def save(self, name: str, plans: Plans) -> Plans:
         """Store plans; return the stored ones, as another process may have been faster."""
         import filelock  # slow to import
 
-        fields = {
-            f"{n}.{field.name}": getattr(plan, field.name)
-            for n, plan in enumerate(plans)
-            for field in dataclasses.fields(Plan)
-            if getattr(plan, field.name) is not None
-        }
+        fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
+        fields = {name: values for name, values in fields.items() if values is not None}
         try:
             with filelock.FileLock(self.folder.parent / ".lock"):
                 stored = self.load(name)

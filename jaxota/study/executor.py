@@ -166,10 +166,7 @@ class StudyJob:
             ]
             report("running")
             histories = simulate(self._programs, group, filled, trials, measured)
-        results = [
-            {name: values[: len(rows), : last - first] for name, values in _results(each).items()}
-            for each in histories
-        ]
+        results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
             results = moments(results, settings.scores, reference)
@@ -194,11 +191,11 @@ class StudyJob:
         return settings.groups[tuple(outer)], rows
 
 
-def _results(history: History) -> dict[str, np.ndarray]:
-    """Return all arrays of a history, by the names of variables."""
+def _results(history: History, rows: int, trials: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a history by the names of variables, without what filled up a block."""
     results = dict(history.scores) | {k: getattr(history, k) for k in DIMENSIONS}
     results |= {f"average_{k}": v for k, v in history.average_scores.items()}
-    return {k: np.asarray(v) for k, v in results.items() if v is not None}
+    return {k: np.asarray(v)[:rows, :trials] for k, v in results.items() if v is not None}
 
 
 class Memory:
@@ -207,12 +204,12 @@ class Memory:
     plans = None
 
     def __init__(self, job: Any) -> None:
-        if job.bytes > machine_memory():
+        most = machine_memory()
+        if job.bytes > most:
             raise InputError(
                 "trials or rounds must be smaller: the results would take "
-                f"{format_bytes(job.bytes)}, and this machine has "
-                f"{format_bytes(machine_memory())} of memory; or give a folder to keep them in, or "
-                "keep means"
+                f"{format_bytes(job.bytes)}, and this machine has {format_bytes(most)} of memory; "
+                "or give a folder to keep them in, or keep means"
             )
         self.layout = job.layout()
         self._job, self._arrays = job, self.layout.empty()

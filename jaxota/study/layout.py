@@ -58,9 +58,8 @@ class Layout:
     @property
     def bytes(self) -> int:
         """The size of all results, uncompressed."""
-        return sum(
-            math.prod(self.shape(v)) * np.dtype(v.dtype).itemsize for v in self.variables.values()
-        )
+        variables = self.variables.values()
+        return sum(math.prod(self.shape(v)) * np.dtype(v.dtype).itemsize for v in variables)
 
     @property
     def trials(self) -> int:
@@ -139,9 +138,8 @@ class Layout:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Layout":
         """Return the layout that `as_json` was called on."""
-        variables = {
-            k: Variable(tuple(v["dims"]), v["dtype"]) for k, v in fields["variables"].items()
-        }
+        stored = fields["variables"].items()
+        variables = {name: Variable(tuple(v["dims"]), v["dtype"]) for name, v in stored}
         coords = {k: (dim, labels) for k, (dim, labels) in fields["coords"].items()}
         trial_blocks = tuple(fields["behind"]["block"]) if fields["behind"] else None
         return cls(fields["sizes"], fields["blocks"], variables, coords, trial_blocks)

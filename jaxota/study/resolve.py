@@ -99,10 +99,9 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
     study = _check_study(study)
     roots: list[tuple[str, Any]] = [("algorithm", a) for a in study.algorithms.values()]
     roots += [("channel", study.channel), ("task", study.task)]
-    arguments.refuse_swept(
-        **{name: part for name, part in roots[-2:] if dataclasses.is_dataclass(part)},
-        **{f"algorithms[{label!r}]": a for label, a in study.algorithms.items()},
-    )
+    parts = {name: part for name, part in roots[-2:] if dataclasses.is_dataclass(part)}
+    parts |= {f"algorithms[{label!r}]": a for label, a in study.algorithms.items()}
+    arguments.refuse_swept(**parts)
     known: dict[str, Any] = {}
     for name, part in roots:
         known |= field_paths(part, name)
@@ -151,10 +150,8 @@ def _check_study(study: Study) -> Study:
             f"reference must be one of the algorithms, {', '.join(study.algorithms)}, "
             f"got {reference!r}"
         )
-    counts = {
-        name: inputs.whole(name, getattr(study, name), 1)
-        for name in ("rounds", "every", "calibration_trials")
-    }
+    names = "rounds", "every", "calibration_trials"
+    counts = {name: inputs.whole(name, getattr(study, name), 1) for name in names}
     counts["trials"] = inputs.whole("trials", study.trials, 1, None)
     is_seed = not isinstance(study.key, jax.Array | np.ndarray)
     key = inputs.seed(study.key) if is_seed else inputs.key("key", study.key)
@@ -213,10 +210,9 @@ def _group(study: Study, swept: list[_Swept], place: tuple[int, ...]) -> Group:
         if not holders:
             raise InputError(f"{name} must be a field in every setting, and in one there is none")
         parts |= {key: set_field(parts[key], path, value) for key in holders}
-    channel, task = parts.pop(("channel", "")), parts.pop(("task", ""))
-    return _check_group(
-        study, list(parts.values()), channel, task.build() if hasattr(task, "build") else task
-    )
+    *algorithms, channel, task = parts.values()
+    built = task.build() if hasattr(task, "build") else task
+    return _check_group(study, algorithms, channel, built)
 
 
 def _changes(swept: list[_Swept], place: tuple[int, ...]) -> list[tuple[str, str, Any]]:
@@ -247,9 +243,8 @@ def _check_group(study: Study, algorithms: list[Any], channel: Any, task: Any) -
     every = math.gcd(study.every, study.rounds)  # so that the last round is scored, too
     # Results go to a store chunk by chunk; more trials than an int32 counts fit nowhere.
     endless = study.trials > inputs.MOST
-    workload = arguments.Workload(
-        study.rounds, study.trials, study.calibration_trials, all_in_memory=endless
-    )
+    counts = study.rounds, study.trials, study.calibration_trials
+    workload = arguments.Workload(*counts, all_in_memory=endless)
     checked = [arguments.checked_setting(a, channel, task, workload, every) for a in algorithms]
     setting, options = checked[0]
     algorithms = [each.algorithm for each, _ in checked]
@@ -259,13 +254,9 @@ def _check_group(study: Study, algorithms: list[Any], channel: Any, task: Any) -
     values, structure = jax.tree.flatten(
         {"algorithms": tuple(algorithms), "channel": setting.channel, "task": setting.task}
     )
-    return Group(
-        options._replace(average_scores=True),
-        structure,
-        values,
-        tuple(0 if axes else None for axes in extra),
-        _rules(algorithms),
-    )
+    axes = tuple(0 if swept else None for swept in extra)
+    options = options._replace(average_scores=True)
+    return Group(options, structure, values, axes, _rules(algorithms))
 
 
 def _rules(algorithms: list[Any]) -> tuple[int, ...]:
@@ -289,13 +280,13 @@ def _scores(group: Group) -> list[str]:
     task = jax.tree.unflatten(group.structure, group.rows(0))["task"]
     names = list(jax.eval_shape(score, task))
     check_scores(names)
-    for name in names:
-        for other in (f"average_{name}", f"{name}_difference"):
-            if other in names:
-                raise InputError(
-                    f"task must not name a score {other!r} beside {name!r}, as a study has that "
-                    "name for another result"
-                )
+    pairs = [(n, other) for n in names for other in (f"average_{n}", f"{n}_difference")]
+    for name, other in pairs:
+        if other in names:
+            raise InputError(
+                f"task must not name a score {other!r} beside {name!r}, as a study has that name "
+                "for another result"
+            )
     return names
 
 

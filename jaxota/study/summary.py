@@ -168,9 +168,7 @@ def history(dataset: Any, **place: Any) -> History:
         array = np.asarray(selected[name].values)
         return None if "control" in name and np.isnan(array).all() else array
 
-    scores: dict[str, Any] = {
-        name: np.asarray(selected[name].values) for name in dataset.attrs["scores"]
-    }
+    scores: dict[str, Any] = {k: np.asarray(selected[k].values) for k in dataset.attrs["scores"]}
     averages = {name: values(f"average_{name}") for name in scores}
     rest = {name: values(name) for name in DIMENSIONS}
     return History(scores, **rest, average_scores=averages, every=int(dataset.attrs["every"]))
