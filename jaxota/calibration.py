@@ -101,7 +101,7 @@ def measure(
     key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
-    initial: Float[Array, "trial d"] | None,
+    initial: Float[Array, "start d"] | None,
 ) -> Plan:
     """Measure the plan in all calibration trials; to be compiled."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
@@ -114,7 +114,7 @@ def observe(
     trials: Int[Array, "trial"],
     algorithm: Algorithm,
     task: Task,
-    initial: Float[Array, "trial d"] | None,
+    initial: Float[Array, "start d"] | None,
 ) -> tuple[tuple[Array, ...], ...]:
     """Run the local rule without noise on a fifth of the data, the paper's V; to be compiled.
 

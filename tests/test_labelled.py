@@ -295,7 +295,7 @@ def test_the_cnn_is_a_convolution():
                 x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
             return nn.Dense(CLASSES)(x.reshape(len(x), -1))
 
-    x = np.random.default_rng(0).standard_normal((6, 9, 8, 2), np.float32)
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 9, 8, 2), np.float32))
     plain = jax.jit(Plain().init)(jax.random.key(1), x)["params"]
 
     def carried_over(plain):
