@@ -25,6 +25,7 @@ from jaxota.theory.noise import largest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
 CASES = importlib.import_module("bounds").CASES
+well_conditioned = importlib.import_module("well_conditioned").well_conditioned
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
 COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}
 FIELDS = [f.name for f in dataclasses.fields(theory.Constants) if f.default is not None]
@@ -633,41 +634,16 @@ def test_measure_refuses_what_has_no_constants(task):
         theory.measure(*run, Unknown(), 3)
 
 
-def _well_conditioned(draws, users=8, condition=1.5, spread=0.3, samples=25, dim=4):
-    """Tasks whose Hessians have eigenvalues from 2 to 2·condition: the conditions are soon met.
-
-    The data of `benchmarks/paper/bounds.py` with seed 0.
-    """
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((draws, users, samples, dim))
-    left, _, right = np.linalg.svd(features, full_matrices=False)
-    scale = condition ** (rng.uniform(size=(draws, users, 1, dim)) / 2)
-    features = np.sqrt(samples) * (left @ right) * scale
-    weights = 1.0 + spread * rng.standard_normal((draws, users, dim, 1))
-    targets = (features @ weights)[..., 0] + 0.1 * rng.standard_normal((draws, users, samples))
-    return [jo.tasks.regression(*arrays) for arrays in zip(features, targets, strict=True)]
-
-
-SHORT = {"step_size": 1.0, "steps": 4, "batch": 5}  # the step size is replaced by the proofs'
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "algorithm", "channel", "rounds"),
-    [
-        (1, jo.baaf(**SHORT), jo.Channel(10.0), (12, 25, 200)),
-        (2, jo.cobaaf(**SHORT), jo.Channel(10.0), (6, 12, 100)),
-        (3, jo.cobaaf(**SHORT), jo.Channel(10.0, participants=4), (125, 250, 500)),
-    ],
-    ids=["BAAF", "COBAAF", "COBAAF, 4 of 8 users"],
-)
-def test_bounds_hold_where_their_conditions_do(number, algorithm, channel, rounds):
+@pytest.mark.parametrize("case", CASES[:3], ids=lambda case: case.label)
+def test_bounds_hold_where_their_conditions_do(case):
     """Data draws, step sizes and some R of `benchmarks/paper/bounds.py`: all conditions hold but
     for the shortest R, and so do the bounds, four standard errors to spare."""
+    rounds = *case.rounds[:2], case.rounds[-2]
     trials, unmet = 5, [set() for _ in rounds]
-    for task in _well_conditioned(5):
-        options = {"theorem": THEOREMS[number], "calibration_trials": 10}
-        compared = theory.compare(0, algorithm, channel, task, rounds, trials, **options)
+    for task in well_conditioned(0, 5, **case.task):
+        run = 0, case.algorithm, case.channel, task, rounds, trials
+        compared = theory.compare(*run, theorem=case.theorem, calibration_trials=10)
         for name, holds in compared.bound.conditions.items():
             for j in np.flatnonzero(~np.asarray(holds)):
                 unmet[j].add(name)
@@ -675,7 +651,7 @@ def test_bounds_hold_where_their_conditions_do(number, algorithm, channel, round
         error = compared.gap.std(-1, ddof=1) / np.sqrt(trials)
         assert (compared.gap.mean(-1) + 4 * error <= compared.bound.total).all()
         # The step is the proofs', from constants at the largest step: close to that of its own run.
-        proofs = jax.jit(jax.vmap(THEOREMS[number]))(compared.constants, jnp.float32(rounds))
+        proofs = jax.jit(jax.vmap(case.theorem))(compared.constants, jnp.float32(rounds))
         np.testing.assert_allclose(compared.bound.step_size, proofs.step_size, rtol=0.1)
     assert unmet == [{"rounds"}, set(), set()]
 
@@ -699,8 +675,9 @@ def test_theorem_1_fails_where_the_prior_misleads():
 
     The prior is of a fifth of the data, and takes users as independent.
     """
-    task = _well_conditioned(5, users=20, spread=1.0)[0]
-    run = 0, jo.baaf(step_size=1.0, steps=4), jo.Channel(0.0), task, (800,), 5
+    case = CASES[3]
+    task = well_conditioned(0, 5, **case.task)[0]
+    run = 0, case.algorithm, case.channel, task, (800,), 5
     compared = theory.compare(*run, theorem=theory.theorem_1)
     assert _as_the_theorem_asks(compared)
     ratio, errors = _ratio(compared)
@@ -726,7 +703,7 @@ def test_theorem_2_fails_by_its_factor_of_1_over_k(draw):
     one P, as in the paper, the stated control noise covers for it.
     """
     algorithm = jo.cobaaf(1.0, 100, precode=jo.Bounded(M), estimate=jo.Identity())
-    task = _well_conditioned(2, users=4, condition=1.1)[draw]
+    task = well_conditioned(0, 2, users=4, condition=1.1)[draw]
 
     def compared(control_power, step_size=None):
         run = 0, algorithm, jo.Channel(0.0, control_power=control_power), task, (200,), 40
@@ -749,7 +726,7 @@ def test_theorem_2_fails_by_its_factor_of_1_over_k(draw):
 @pytest.mark.slow
 def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     """Which `simulate` returns with the plan of R rounds, at the step size of that R."""
-    task, channel = _well_conditioned(2)[0], jo.Channel(0.0)
+    task, channel = well_conditioned(0, 2)[0], jo.Channel(0.0)
     run = 1, jo.baaf(1.0, 4, 5), channel, task, (25, 60), 4
     compared = theory.compare(*run, theorem=theory.theorem_1)
     zeros = np.zeros((4, task.dim), np.float32)
@@ -767,7 +744,7 @@ def test_updates_with_old_controls_exceed_the_bound_on_gradients():
     Users that were silent in round 1 have c_i = 0 in round 2 but hear ĉ: they step twice as far. M
     is above every gradient met, the step within the theorem's limit.
     """
-    task, trials = _well_conditioned(1)[0], 200
+    task, trials = well_conditioned(0, 1)[0], 200
     problem, start = task.problem(0), np.zeros((trials, task.dim), np.float32)
     gradient = jax.jit(problem.full_gradient)
     norms = [np.sum(np.square(gradient(start[0], i))) for i in range(task.users)]

@@ -227,7 +227,7 @@ class Images:
 
 
 def images_at_hand() -> tuple[str, str]:
-    """Return "mnist" and "", or, if its files cannot be had, "digits" and the reason."""
+    """Return ("mnist", ""), or ("digits", a sentence that says why) where MNIST cannot be had."""
     try:
         image_files.load("mnist")
     except InputError as error:

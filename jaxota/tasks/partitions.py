@@ -11,15 +11,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int
 
 from jaxota._core import batching, inputs
-from jaxota._core.part import Seed
+from jaxota._core.part import Numbers, Seed
 from jaxota.errors import InputError
 
-Labels = Int[np.ndarray, "sample"]
 Indices = list[Int[np.ndarray, "D_i"]]  # of each user
-Partition = Callable[[PRNGKeyArray, Labels, int, int], Indices]  # (key, labels, users, samples)
+Partition = Callable[..., Indices]  # of (key, labels, users, samples)
 
 _LEAST_ALPHA = 1e-300  # it divides logarithms, which would overflow for less
 
@@ -32,7 +31,7 @@ def iid(replace: bool = False) -> Partition:
     """
     inputs.chosen("replace", replace, (False, True))
 
-    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
+    def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         return list(rng.choice(len(labels), (users, samples), replace))
 
@@ -52,7 +51,7 @@ def label_skew(share: float, replace: bool = False) -> Partition:
         raise InputError(f"share must lie in 0 … 1, got {inputs.shown(share)}")
     inputs.chosen("replace", replace, (False, True))
 
-    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
+    def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         size = round(share * samples)
@@ -75,7 +74,7 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
     _check_concentration(alpha)
     inputs.chosen("replace", replace, (False, True))
 
-    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
+    def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         # In logarithms: for a small alpha all gamma variates of a user may underflow to 0.
@@ -95,7 +94,7 @@ def shards(per_user: int) -> Partition:
     """
     inputs.whole("per_user", per_user, 1)
 
-    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
+    def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
         if samples % per_user:
             raise InputError(
@@ -119,7 +118,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
     _check_concentration(alpha)
     inputs.whole("at_least", at_least, 1)
 
-    def partition(key: PRNGKeyArray, labels: Labels, users: int, samples: int) -> Indices:
+    def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
         rng, labels = _start(key, labels, users, samples)
         if at_least > samples:
             raise InputError(f"at_least must be ≤ samples = {samples}, the mean, got {at_least}")
@@ -136,7 +135,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
 class _Pools:
     """The samples of every label that no user holds yet, shuffled."""
 
-    def __init__(self, rng: np.random.Generator, labels: Labels, replace: bool) -> None:
+    def __init__(self, rng: np.random.Generator, labels: np.ndarray, replace: bool) -> None:
         self.rng, self.replace = rng, replace
         self.pools = [
             rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)
@@ -174,7 +173,7 @@ class _Pools:
         return taken
 
 
-def apply(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) -> Indices:
+def apply(partition: Any, key: Any, labels: Any, users: Any, samples: Any) -> Indices:
     """Call a partition, which may be a user's own, and check what it returns."""
     factories = iid, label_skew, dirichlet, shards, quantity_skew  # a frequent slip: `iid`, no ()
     if not callable(partition) or partition in factories:
@@ -209,8 +208,8 @@ def apply(partition: Any, key: Any, labels: Labels, users: Any, samples: Any) ->
 
 
 def _start(
-    key: Seed, labels: Labels, users: int, samples: int, replace: bool = False
-) -> tuple[np.random.Generator, Labels]:
+    key: Seed, labels: Numbers, users: int, samples: int, replace: bool = False
+) -> tuple[np.random.Generator, np.ndarray]:
     """Check the arguments of a partition; return NumPy's generator for `key`, and the labels."""
     labels = inputs.real("labels", labels)
     if labels.ndim != 1 or not labels.size:
