@@ -29,7 +29,8 @@ def main(trials: int) -> None:
     key = jax.random.key(1)
     study = jo.Study({"COTAF": algorithm}, channel, task, rounds, trials, key=key)
     jobs = {keep: StudyJob(study.replace(keep=keep)) for keep in ("trials", "mean")}
-    chunks, size = jobs["mean"].space.count, jobs["mean"].blocks["trial"]
+    layout = jobs["mean"].layout()
+    chunks, size = layout.count, layout.trials_per_block
     plan = jo.calibrate(key, algorithm, task, rounds)
 
     def bare() -> None:
