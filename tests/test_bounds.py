@@ -19,8 +19,7 @@ import jaxota as jo
 from jaxota import theory
 from jaxota._core import arguments as _arguments
 from jaxota._core.devices import Spread
-from jaxota.theory.measuring import summarise
-from jaxota.theory.region import visit
+from jaxota.theory.measuring import summarise, visit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
 bounds, rates = map(importlib.import_module, ("bounds", "rates"))

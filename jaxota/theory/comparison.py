@@ -18,8 +18,14 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.tasks.problem import Task
 from jaxota.theory.constants import Constants
-from jaxota.theory.measuring import largest_count, refuse_diverged, refuse_unknown, summarise
-from jaxota.theory.region import curvature, visit
+from jaxota.theory.measuring import (
+    curvature,
+    largest_count,
+    refuse_diverged,
+    refuse_unknown,
+    summarise,
+    visit,
+)
 from jaxota.theory.statements import Bound, check_theorem
 
 

@@ -69,11 +69,7 @@ def noise_after(noise: Array, received: Array, spread: Array) -> Array:
 
 
 def effective_noise(
-    algorithm: Algorithm,
-    channel: Channel,
-    task: Task,
-    rounds: int,
-    plan: Plan | None = None,
+    algorithm: Algorithm, channel: Channel, task: Task, rounds: int, plan: Plan | None = None
 ) -> tuple[Scalar, Scalar]:
     """Compute σ_θ and σ_c, the channel noise that the theorems count, without any run.
 
