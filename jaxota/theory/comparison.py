@@ -17,15 +17,8 @@ from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.tasks.problem import Task
+from jaxota.theory import measuring
 from jaxota.theory.constants import Constants
-from jaxota.theory.measuring import (
-    curvature,
-    largest_count,
-    refuse_diverged,
-    refuse_unknown,
-    summarise,
-    visit,
-)
 from jaxota.theory.statements import Bound, check_theorem
 
 
@@ -94,12 +87,12 @@ def compare(
     )
     parts = {name: checked[name] for name in ("algorithm", "channel", "task")}
     arguments.refuse_swept(**parts)
-    refuse_unknown(**parts)
+    measuring.refuse_unknown(**parts)
     chunk = trials_at_once((parts["algorithm"],), parts["task"], len(ends))
     options = options._replace(chunk=chunk, over=spread(1, len(ends)))
     each, applied = jnp.asarray(ends, "float32"), _applied(theorem)
     drawn = {name: checked[name] for name in ("key", "trials")}
-    samples = largest_count(parts["task"])
+    samples = int(measuring.largest_count(parts["task"]))
     run = functools.partial(_runs, options, samples, rounds=each, **drawn, **parts)
     if step_size is None:
         largest = theorem(_known_before(**parts), 1.0).largest_step
@@ -108,7 +101,7 @@ def compare(
         step_size = applied(constants, each, None).step_size
     step_size = jnp.broadcast_to(step_size, each.shape)
     constants, gap, excess, power = jax.device_get(run(step_size=step_size))
-    refuse_diverged(constants)
+    measuring.refuse_diverged(constants)
     bound = jax.device_get(applied(constants, each, step_size))
     return Comparison(gap, bound, constants, excess, power)
 
@@ -142,10 +135,10 @@ def _runs(
         local = rule.replace(step_size=step_size)
         stepped = algorithm.replace(local=local)
         zeros = jnp.zeros((len(trials), task.dim), "float32")
-        region, plan = visit(
+        region, plan = measuring.visit(
             options, samples, key, trials, stepped, channel, task, None, zeros, zeros
         )
-        constants = summarise(region, plan, stepped, channel, task, stop)
+        constants = measuring.summarise(region, plan, stepped, channel, task, stop)
         inside = jnp.arange(options.rounds) < stop
         most = (local.steps * step_size) ** 2 * constants.gradient_bound
         energy = region.energy.mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
@@ -162,7 +155,7 @@ def _known_before(algorithm: Algorithm, channel: Channel, task: Task) -> Constan
 
     B² is 1; the other constants do not enter the largest step.
     """
-    smoothness, strong_convexity = curvature(task.problem(0))
+    smoothness, strong_convexity = measuring.curvature(task.problem(0))
     one: Scalar = jnp.float32(1.0)
     users = jnp.float32(task.users)
     chosen = channel.participants

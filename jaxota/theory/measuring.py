@@ -102,7 +102,7 @@ def measure(
     arguments.refuse_swept(**parts, plan=checked["plan"])
     refuse_unknown(**parts)
     options = options._replace(over=Spread())  # on one device
-    region, used = _visit(options, largest_count(parts["task"]), **checked)
+    region, used = _visit(options, int(largest_count(parts["task"])), **checked)
     constants = summarise(region, used, **parts, rounds=jnp.float32(rounds))
     refuse_diverged(constants)
     return constants
@@ -137,14 +137,10 @@ def refuse_diverged(constants: Constants) -> None:
         raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
 
 
-def largest_count(task: Task) -> int:
-    """Return the number of samples of the user that holds most."""
-    return int(np.max(_counts(task)))
-
-
 @jax.jit
-def _counts(task: Task) -> Int[Array, "user"]:
-    return task.problem(0).counts
+def largest_count(task: Task) -> Int[Array, ""]:
+    """Return the number of samples of the user that holds most."""
+    return task.problem(0).counts.max()
 
 
 def visit(
@@ -161,12 +157,8 @@ def visit(
 ) -> tuple[Region, Plan | None]:
     """Run the trials; return the region that they visit, and the plan that they used.
 
-    Args:
-        options: shapes of the program, which is to be compiled.
-        samples: number of samples of the user that holds most.
-        key, trials, algorithm, channel, task, initial: as for `simulate`.
-        plan: measured here if it is None and the algorithm needs one.
-        calibrated_from: models from which calibration starts; by default the task draws them.
+    `samples` is the `largest_count` of the task. A plan that is needed but None is measured from
+    the models `calibrated_from`, by default the task's own.
     """
     if algorithm.needs and plan is None:
         plan = measure_plan(options, key, algorithm, task, calibrated_from)
@@ -195,8 +187,7 @@ def _statistics(
     """Return one round's fields of a `Region`; `samples` are 0, 1, … of the largest user."""
     ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.moved), info.moved])
     gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, samples, x))(ends)
-    control_distance: Any = None
-    control_energy: Any = None
+    control_distance, control_energy = None, None
     broadcast = gradient[0]  # [user, d], those at the broadcast model
     if local.controlled:
         users = jnp.arange(problem.users)

@@ -133,13 +133,8 @@ def largest(
 ) -> tuple[Scalar, Scalar]:
     """Return max_r σ^r of a block, and the least M² with 1/α ≤ (KηM)²/P (1/β ≤ M²/P) in all rounds.
 
-    Args:
-        algorithm, channel, dim: of the run.
-        block: 0 for the model block, with σ_θ; 1 for the control block, with σ_c.
-        moments: the plan's rows of the block [round, …], or None.
-        energies: ‖·‖² of what users sent.
-        heard: number of users heard.
-        inside: which rounds count.
+    Block 0 is the model block, with σ_θ, and 1 the control block, with σ_c; `moments` are the
+    plan's of that block, `energies` the ‖·‖² that users sent, and `inside` the rounds that count.
     """
     air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
     noise, over = air.noise_variance(dim), noise_over(power, air, dim)

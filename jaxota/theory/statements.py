@@ -129,21 +129,14 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
     apart = c.smoothness * c.dissimilarity
     mu, start = c.strong_convexity, c.initial_distance
-    log = _log(mu**2 * r * start, variance + noise)
-    # G² limits the step where there is little noise: the smaller ratio counts.
-    both = jnp.minimum(
-        _ratio(mu**2 * r * start, variance + noise), _ratio(mu**3 * r**2 * start, apart)
-    )
-    log_apart = _log(mu**2 * r * start, apart)
-    return Bound(
-        initial_distance=3.0 * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=3.0 * variance / (mu * r) * log,
-        model_noise=3.0 * noise / (mu * r) * log,
-        control_noise=jnp.zeros_like(log),
-        dissimilarity=3.0 * apart / (mu * r) ** 2 * log_apart**2,
-        logarithm=log,
-        kept=((variance + noise == 0) | (log > 0)) & ((apart == 0) | (log_apart > 0)),
-        **_conditions(c, r, reach, 1.0 / (mu * reach), both, step_size),
+    # G² limits the step where there is little noise.
+    limit = _ratio(mu**3 * r**2 * start, apart)
+    least = 1.0 / (mu * reach)
+    bound = _bound(c, r, 3.0, (variance, noise), start, reach, least, step_size, limit)
+    log = _log(mu**2 * r * start, apart)
+    return bound.replace(
+        dissimilarity=3.0 * apart / (mu * r) ** 2 * log**2,
+        kept=bound.kept & ((apart == 0) | (log > 0)),
     )
 
 
@@ -164,7 +157,8 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     c, r = _checked(constants, rounds)
     reach = 1.0 / (8.0 * c.smoothness)
     terms = _controlled(c, c.users, 1.0, 1.0)
-    return _accelerated(c, r, 2.0, terms, c.initial_distance, reach, 1.0 / reach, step_size)
+    least = 1.0 / reach / c.strong_convexity
+    return _bound(c, r, 2.0, terms, c.initial_distance, reach, least, step_size)
 
 
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
@@ -183,7 +177,7 @@ def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     reach = jnp.minimum(1.0 / (81.0 * c.smoothness), heard / (15.0 * mu * c.users))
     start = c.initial_distance + c.control_distance / (2.0 * heard * c.smoothness**2)
     terms = _controlled(c, heard, c.threshold, c.control_threshold)
-    return _accelerated(c, r, 1.0, terms, start, reach, 2.0 / reach, step_size)
+    return _bound(c, r, 1.0, terms, start, reach, 2.0 / reach / mu, step_size)
 
 
 def step_size(
@@ -255,52 +249,49 @@ def _controlled(
     return variance, model, control / control_threshold**2
 
 
-def _accelerated(
+def _bound(
     c: Constants,
     r: Values,
     leading: float,
-    terms: tuple[Array, Array, Array],
+    terms: tuple[Array, ...],
     start: Array,
     reach: Array,
     least: Array,
     step_size: Numbers | None,
+    limit: Array | float = np.inf,
 ) -> Bound:
-    """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), as Theorems 2 and 3 have it."""
+    """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), which all theorems share.
+
+    The terms are gradient variance, model noise and, from Theorem 2 on, control noise. `reach` is
+    the largest Kη, `least` the least R, and `limit` another limit to the step's logarithm.
+    """
     mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
     log = _log(mu**2 * r * start, total)
-    variance, model, control = (leading * term / (mu * r) * log for term in terms)
-    return Bound(
-        initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=variance,
-        model_noise=model,
-        control_noise=control,
-        dissimilarity=jnp.zeros_like(log),
-        logarithm=log,
-        kept=(total == 0) | (log > 0),
-        **_conditions(c, r, reach, least / mu, _ratio(mu**2 * r * start, total), step_size),
-    )
-
-
-def _conditions(
-    c: Constants, r: Values, reach: Array, least: Array, ratio: Array, step_size: Numbers | None
-) -> dict[str, Any]:
-    """Return the fields of a `Bound` from which its conditions follow."""
-    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (c.strong_convexity * r))
+    ratio = jnp.minimum(_ratio(mu**2 * r * start, total), limit)
+    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (mu * r))
     eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
     check_shapes(step_size=eta, rounds=r)
+    noises = [leading * term / (mu * r) * log for term in terms]
     zeros = jnp.zeros_like(chosen)  # broadcasts the others to the shape of all
 
     def holds(measured: Any, condition: Callable[[Array], Array]) -> Flags:
         return (condition(measured) if measured is not None else True) & (zeros == 0)
 
-    return {
-        "rounds": r + zeros,
-        "step_size": eta + zeros,
-        "largest_step": reach / c.steps + zeros,
-        "least_rounds": least + zeros,
-        "same_step": holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
-        "long_enough": holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
-    }
+    return Bound(
+        initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
+        gradient_variance=noises[0],
+        model_noise=noises[1],
+        control_noise=noises[2] if len(noises) > 2 else jnp.zeros_like(log),
+        dissimilarity=jnp.zeros_like(log),
+        rounds=r + zeros,
+        step_size=eta + zeros,
+        largest_step=reach / c.steps + zeros,
+        least_rounds=least + zeros,
+        logarithm=log,
+        kept=(total == 0) | (log > 0),
+        same_step=holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
+        long_enough=holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
+    )
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
