@@ -18,8 +18,7 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
 from jaxota.tasks.problem import Task
 from jaxota.theory import measuring
-from jaxota.theory.constants import Constants
-from jaxota.theory.statements import Bound, check_theorem
+from jaxota.theory.statements import Bound, Constants, check_theorem
 
 
 @part

@@ -23,7 +23,7 @@ from jaxota.rounds import one_trial
 from jaxota.stages.channel import Channel, noise_over
 from jaxota.tasks.problem import Task
 from jaxota.theory import noise
-from jaxota.theory.constants import Constants
+from jaxota.theory.statements import Constants
 
 _TINY = np.finfo(np.float32).tiny
 

@@ -14,7 +14,7 @@ from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.tasks.problem import Task
-from jaxota.theory.constants import check_shapes
+from jaxota.theory.statements import check_shapes
 
 
 @part
