@@ -150,9 +150,8 @@ def _samples(
     if not np.isfinite(features).all():
         raise InputError(f"features of {name} must be finite, got NaN or inf")
     if not (whole == labels).all():
-        raise InputError(
-            f"labels of {name} must be whole numbers, got {labels[whole != labels][0]}"
-        )
+        wrong = labels[whole != labels][0]
+        raise InputError(f"labels of {name} must be whole numbers, got {wrong}")
     return features, whole
 
 
@@ -167,13 +166,8 @@ def _check_labels(name: str, labels: Int[np.ndarray, "sample"], classes: int) ->
 def _hashable(value: Any) -> Any:
     """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
     frozen = _frozen(value)
-    try:
+    with model_functions.refusing("module must have fields that can be hashed, such as tuples"):
         hash(frozen)
-    except TypeError as error:
-        raise InputError(
-            "module must have fields that can be hashed, such as tuples: "
-            f"{inputs.first_line(error)}"
-        ) from None
     return frozen
 
 
@@ -210,13 +204,8 @@ def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
             f"flax.nnx.bridge.to_linen makes one), got {inputs.shown(module)}"
         )
     samples = jax.ShapeDtypeStruct((3, *shape), "float32")
-    try:
+    with model_functions.refusing(f"module must take a batch of samples of shape {list(shape)}"):
         variables = _variables(module, shape)
-    except Exception as error:
-        raise InputError(
-            f"module must take a batch of samples of shape {list(shape)}: "
-            f"{inputs.first_line(error)}"
-        ) from None
     others = sorted(set(variables) - {"params"})
     if others:
         raise InputError(

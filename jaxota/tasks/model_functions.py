@@ -5,6 +5,7 @@ parameters that these functions take. What depends on functions alone is cached,
 asks for it again.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -93,15 +94,10 @@ def evaluation_size(
 def count_computed(
     function: Callable[..., Any], *arguments: Any, shared: Sequence[Any] = (), kept: bool = False
 ) -> int:
-    """Count the numbers that `function` computes from arguments of these shapes.
+    """Count the numbers that `function(*arguments, *shared)` computes, given arrays or shapes.
 
-    Args:
-        function: called with `arguments`, then `shared`.
-        arguments: arrays, or their shapes.
-        shared: arguments that all trials have in common: what follows from them alone is computed
-            once, and not counted.
-        kept: whether every iteration of a loop counts, as it does when a gradient keeps them all,
-            instead of one.
+    All trials have the `shared` arguments in common: what follows from them alone is computed once,
+    and not counted. If `kept`, every iteration of a loop counts, as a gradient keeps them all.
     """
     program = jax.make_jaxpr(function)(*arguments, *shared).jaxpr
     return _count(program, program.invars[: len(jax.tree.leaves(arguments))], kept)
@@ -161,28 +157,28 @@ def total(
     return result
 
 
+@contextlib.contextmanager
+def refusing(rule: str) -> Iterator[None]:
+    """Turn an error of a user's own function into one line: the broken rule and the reason."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{rule}: {inputs.first_line(error)}") from error
+
+
 def check_functions(**functions: Any) -> None:
     """Refuse what is no function, or cannot be hashed to find its compiled program."""
     for name, function in functions.items():
         if not callable(function):
             raise InputError(f"{name} must be a function, got {inputs.shown(function)}")
-        try:
+        with refusing(f"{name} must be a function that can be hashed, as it chooses the program"):
             hash(function)
-        except TypeError as error:
-            raise InputError(
-                f"{name} must be a function that can be hashed, as it chooses the program: "
-                f"{inputs.first_line(error)}"
-            ) from None
 
 
 def check_init(init: Callable[..., Any]) -> None:
     """Refuse an `init` that does not give float32 parameters."""
-    try:
+    with refusing("init must give parameters of a random key"):
         leaves = jax.tree.leaves(_parameters(init))
-    except Exception as error:
-        raise InputError(
-            f"init must give parameters of a random key: {inputs.first_line(error)}"
-        ) from error
     if sum(leaf.size for leaf in leaves) == 0:
         raise InputError("init must give at least one parameter, got none")
     types = {str(leaf.dtype) for leaf in leaves}
@@ -193,13 +189,8 @@ def check_init(init: Callable[..., Any]) -> None:
 def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> None:
     """Refuse a `loss` that does not give one float32 number per sample."""
     for samples in (2, 3):  # two sizes: one might be that of another axis
-        try:
+        with refusing("loss must take the parameters and a batch of samples like the data"):
             losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
-        except Exception as error:
-            raise InputError(
-                "loss must take the parameters and a batch of samples like the data: "
-                f"{inputs.first_line(error)}"
-            ) from error
         shape, dtype = getattr(losses, "shape", None), getattr(losses, "dtype", None)
         if shape != (samples,) or dtype != jnp.float32:
             got = "no array" if shape is None else f"{dtype}{list(shape)} for {samples} samples"
@@ -215,12 +206,8 @@ def check_evaluate(
     """Refuse an `evaluate` that does not give scores by their names."""
     test = (_shapes(test_columns),) if test_columns else ()
     arguments = "the parameters and test_data" if test else "the parameters"
-    try:
+    with refusing(f"evaluate must give a dict of numbers of {arguments}"):
         scores = jax.eval_shape(evaluate, _parameters(init), *test)
-    except Exception as error:
-        raise InputError(
-            f"evaluate must give a dict of numbers of {arguments}: {inputs.first_line(error)}"
-        ) from error
     if not isinstance(scores, dict):
         raise InputError(f"evaluate must give a dict of numbers by their names, got {type(scores)}")
     for name, value in scores.items():
