@@ -75,7 +75,9 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
         published = find(folder, dataset, config) or {}
         if published:
             _refuse_others(tfds, folder, dataset, published)
-            home = store / "-".join(filter(None, (dataset, config, _fingerprint(published))))
+            content = b"".join(published[name] for name in sorted(published))
+            fingerprint = hashlib.sha256(content).hexdigest()[:16]
+            home = store / "-".join(filter(None, (dataset, config, fingerprint)))
         else:
             prepared = _prepared(home, dataset, config)
             published = {} if prepared else _fetched(tfds, folder, store, dataset, config)
@@ -111,13 +113,6 @@ def _prepared(folder: Path, dataset: str, config: str) -> Path | None:
         return tuple(int(part) if part.isdigit() else -1 for part in path.name.split("."))
 
     return max(versions, key=version, default=None)
-
-
-def _fingerprint(published: dict[str, bytes]) -> str:
-    content = hashlib.sha256()
-    for name in sorted(published):
-        content.update(published[name])
-    return content.hexdigest()[:16]
 
 
 def _refuse_others(tfds: Any, folder: Path, dataset: str, published: dict[str, bytes]) -> None:

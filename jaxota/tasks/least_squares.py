@@ -21,9 +21,7 @@ class Regression:
 
     features: Traced[Float[Array, "user sample d"]] = traced(rank=3)
     targets: Traced[Float[Array, "user sample"]] = traced(rank=2)
-    counts: Traced[Int[Array, "user"]] = traced(
-        rank=1, dtype="int32"
-    )  # samples that are no padding
+    counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # samples without padding
 
     replace = dataclasses.replace
 

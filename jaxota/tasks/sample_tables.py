@@ -46,9 +46,8 @@ class Columns(NamedTuple):
     def tree(self, *tables: Any) -> Any:
         """Return the pytree of arrays [..., *shape] that the tables [..., column] hold."""
         leaves = []
-        for (table, place), shape, dtype in zip(
-            self.places(), self.shapes, self.types, strict=True
-        ):
+        columns = zip(self.places(), self.shapes, self.types, strict=True)
+        for (table, place), shape, dtype in columns:
             rows = tables[table]
             leaf = rows[..., place].reshape(*rows.shape[:-1], *shape)
             leaves.append(leaf != 0 if dtype == "bool" else leaf)
@@ -56,11 +55,7 @@ class Columns(NamedTuple):
 
 
 def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
-    """Return columns, tables [user, sample, column] (None if empty) and counts [user] of `data`.
-
-    Args:
-        data: a pytree of arrays [N, D, ...], or a list of one pytree of arrays [D_i, ...] per user.
-    """
+    """Return columns, tables [user, sample, column] (None if empty) and counts [user] of `data`."""
     trees = _per_user(data)
     structure = jax.tree.structure(trees[0])
     users = [_samples(user, tree, structure) for user, tree in enumerate(trees)]
@@ -85,7 +80,7 @@ def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
             # A user is padded with a sample of its own: a sample of zeros may be 0/0 to a loss,
             # which a weight of 0 does not mend.
             tables[table][user, len(leaf) :, place] = rows[0]
-    return columns, _present(tables[0]), _present(tables[1]), jnp.asarray(counts)
+    return columns, *map(_present, tables), jnp.asarray(counts)
 
 
 def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
@@ -99,7 +94,7 @@ def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
     tables = columns.empty()
     for array, (table, place) in zip(arrays, columns.places(), strict=True):
         tables[table][place] = array.reshape(-1)
-    return columns, _present(tables[0]), _present(tables[1])
+    return columns, *map(_present, tables)
 
 
 def _present(table: np.ndarray) -> Array | None:
