@@ -56,8 +56,8 @@ def label_skew(share: float, replace: bool = False) -> Partition:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         size = round(share * samples)
-        own = [pools.take(user % len(pools.pools), size) for user in range(users)]
-        rest = rng.choice(np.concatenate(pools.pools), (users, samples - size), replace)
+        own = [pools.take(user % len(pools), size) for user in range(users)]
+        rest = pools.take_any(users * (samples - size)).reshape(users, -1)
         return [rng.permutation(np.concatenate(parts)) for parts in zip(own, rest, strict=True)]
 
     return partition
@@ -79,9 +79,8 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
         rng, labels = _start(key, labels, users, samples, replace)
         pools = _Pools(rng, labels, replace)
         # In logarithms: for a small alpha all gamma variates of a user may underflow to 0.
-        shape = users, len(pools.pools)
-        log_gamma = np.log(rng.gamma(alpha + 1.0, size=shape))
-        log_gamma += np.log(rng.random(shape)) / alpha
+        log_gamma = np.log(rng.gamma(alpha + 1.0, size=(users, len(pools))))
+        log_gamma += np.log(rng.random((users, len(pools)))) / alpha
         proportions = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
         return [rng.permutation(pools.take_in_proportion(p, samples)) for p in proportions]
 
@@ -139,8 +138,12 @@ class _Pools:
 
     def __init__(self, rng: np.random.Generator, labels: Labels, replace: bool) -> None:
         self.rng, self.replace = rng, replace
-        known = np.unique(labels)
-        self.pools = [rng.permutation(np.flatnonzero(labels == label)) for label in known]
+        self.pools = [
+            rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.pools)
 
     def take(self, number: int, count: int) -> np.ndarray:
         pool = self.pools[number]
@@ -153,6 +156,10 @@ class _Pools:
             )
         self.pools[number] = pool[count:]
         return pool[:count]
+
+    def take_any(self, count: int) -> np.ndarray:
+        """Take from all labels alike, without removing: this must come last."""
+        return self.rng.choice(np.concatenate(self.pools), count, self.replace)
 
     def take_in_proportion(self, proportions: Float[np.ndarray, "label"], count: int) -> np.ndarray:
         taken = np.empty(0, int)
