@@ -80,7 +80,7 @@ def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
             # A user is padded with a sample of its own: a sample of zeros may be 0/0 to a loss,
             # which a weight of 0 does not mend.
             tables[table][user, len(leaf) :, place] = rows[0]
-    return columns, *map(_present, tables), jnp.asarray(counts)
+    return columns, _present(tables[0]), _present(tables[1]), jnp.asarray(counts)
 
 
 def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
@@ -94,7 +94,7 @@ def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
     tables = columns.empty()
     for array, (table, place) in zip(arrays, columns.places(), strict=True):
         tables[table][place] = array.reshape(-1)
-    return columns, *map(_present, tables)
+    return columns, _present(tables[0]), _present(tables[1])
 
 
 def _present(table: np.ndarray) -> Array | None:
