@@ -135,7 +135,8 @@ def test_an_interruption_says_what_is_kept_and_how_to_resume(whole, tmp_path):
         code, printed, errors = finished(started)
     kept = len(records(out))
     assert (code, printed) == (130, "") and 0 < kept < CHUNKS
-    assert_one_line(errors, "interrupted", f"{kept} finished chunks are kept in {out}", "--resume")
+    chunks = "1 finished chunk is" if kept == 1 else f"{kept} finished chunks are"
+    assert_one_line(errors, "interrupted", f"{chunks} kept in {out}", "--resume")
     assert_same_bits(swept(out, "--resume"), whole)
 
 
