@@ -543,7 +543,7 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     channel = jax.tree.map(jnp.float32, jo.Channel(5.0, power=power, fading=fading))
     # Pooled: Σ_ij C_ij = 36·2σ² leaves 2.2σ² for each of 30 pairs, and (σ² + 3·2.2σ²)/4 for 4.
     priors = {jo.MMSE(): var / 4, jo.PooledMMSE(): 1.9 * var, jo.JamesStein(): np.inf * var}
-    run = 3, 0, moments, energies, 4.0, inside
+    run = 3, 0, moments, energies, jnp.float32(4.0), inside
     gains = {
         jo.Offline(): energy,
         jo.Online(): met,
