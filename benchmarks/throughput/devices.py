@@ -41,10 +41,10 @@ def _measured(name: str, devices: int) -> list[float]:
 
 def _figure():
     """fig1 as it is run: five algorithms side by side, 100 trials, and both calibrations."""
-    from jaxota.figures import EXPERIMENTS
+    from jaxota.figures import FIGURES
     from jaxota.study.executor import StudyJob
 
-    study = EXPERIMENTS["fig1"].study(0)
+    study = FIGURES["fig1"].study(0)
     jobs = [StudyJob(study)]
 
     def run():

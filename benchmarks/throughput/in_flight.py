@@ -3,7 +3,7 @@
     python benchmarks/throughput/in_flight.py [--short] [--out DIR]
 
 The same trials, so many at a time, on one device for all cores and on a device for each. Marked is
-what `simulate` chooses; `jaxota/_chunks.py` holds the number of bytes that it chooses by.
+what `simulate` chooses; `jaxota/_core/batching.py` holds the number of bytes that it chooses by.
 """
 
 import json

@@ -27,6 +27,7 @@ PEAKS = {
     "NVIDIA H100 SXM": (67e12, 3.35e12),
     "Google TPU v5e (6 passes)": (197e12 / 6, 819e9),
 }
+CHANNEL = jo.Channel(jnp.float32(10.0), jnp.float32(1.0))
 STEPS = {"regression": (10, 10), "softmax": (5, 20)}  # K and batch of fig1 and fig4
 
 
@@ -74,7 +75,7 @@ def bytes_of_step(dim, batch, width):
 def round_without_steps(kind):
     """Precoding, channel, estimate and score of one round of one trial, steps left out."""
     own, (turns, batch) = problem(kind), STEPS[kind]
-    algorithm, channel = jo.cotaf(1e-2, turns, batch, precode=jo.Online()), jo.Channel(10.0)
+    algorithm, channel = jo.cotaf(jnp.float32(1e-2), turns, batch, precode=jo.Online()), CHANNEL
 
     @jo.part
     class Given:
@@ -88,9 +89,9 @@ def round_without_steps(kind):
             return LocalUpdate(self.updates)
 
         def remember(self, before, after, heard):
-            return ()
+            return None
 
-    state = rounds._first(
+    state = rounds._first_state(
         jax.random.key(0), jax.random.key(1), algorithm, channel, own, jnp.zeros(own.dim)
     )
 
