@@ -19,7 +19,7 @@ from agree import assert_same_bits, assert_same_numbers
 from small_study import small
 
 import jaxota as jo
-from jaxota._core import batching as _chunks
+from jaxota._core import devices as _devices
 from jaxota.cli import main as cli
 from jaxota.study import compile as compile_
 from jaxota.study import store as stores
@@ -38,13 +38,13 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def chunks_of_three(monkeypatch):
-    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
+    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 3)
 
 
 @pytest.fixture(scope="module")
 def whole():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_chunks, "rows_at_once", lambda *_: 3)
+        patch.setattr(_devices, "rows_at_once", lambda *_: 3)
         return STUDY.run()
 
 

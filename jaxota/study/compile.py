@@ -21,8 +21,14 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import files, inputs
 from jaxota._core.arguments import Options
-from jaxota._core.batching import trials_at_once, trials_between_reports
-from jaxota._core.devices import compiled, everywhere, on_devices, spread
+from jaxota._core.devices import (
+    compiled,
+    everywhere,
+    on_devices,
+    spread,
+    trials_at_once,
+    trials_between_reports,
+)
 from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.errors import InputError

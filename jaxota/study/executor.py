@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 import jaxota
-from jaxota._core import batching
-from jaxota._core.batching import format_bytes, machine_memory
+from jaxota._core import devices
+from jaxota._core.devices import format_bytes, machine_memory
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
@@ -70,7 +70,7 @@ class StudyJob:
     def bytes(self) -> int:
         """The size of the results, before chunks are chosen; an estimate where means are kept."""
         blocks = dict.fromkeys(self.settings.traced_sizes, 1)
-        blocks["trial"] = max(1, self.study.trials // batching.FEW)
+        blocks["trial"] = max(1, self.study.trials // devices.FEW)
         return study_layout(self.settings, blocks).bytes
 
     @property
