@@ -20,10 +20,10 @@ from small_study import small
 
 import jaxota as jo
 from jaxota._core import devices as _devices
+from jaxota._core.part import describe, difference
 from jaxota.cli import main as cli
 from jaxota.study import compile as compile_
 from jaxota.study import store as stores
-from jaxota.study.describe import describe, difference
 from jaxota.study.executor import StudyJob
 from jaxota.study.store import Store
 
@@ -296,7 +296,7 @@ def within(name):
 def test_code_is_described_alike_in_every_process():
     words = f"""
 import json, jax, jax.numpy as jnp
-from jaxota.study.describe import describe
+from jaxota._core.part import describe
 {inspect.getsource(within)}
 print(json.dumps(describe([jax.jit(within), jnp.tanh])))
 """

@@ -29,12 +29,12 @@ from jaxota._core.devices import (
     trials_at_once,
     trials_between_reports,
 )
+from jaxota._core.part import describe, fingerprint
 from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.simulation import run_all
-from jaxota.study.describe import describe, fingerprint
 from jaxota.study.resolve import Group
 
 Plans = tuple[Plan, ...]  # one for each rule of a group

@@ -22,10 +22,10 @@ import numpy as np
 import jaxota
 from jaxota._core import devices
 from jaxota._core.devices import format_bytes, machine_memory
+from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
-from jaxota.study.describe import describe, difference
 from jaxota.study.layout import Layout, choose_blocks, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study

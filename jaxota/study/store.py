@@ -22,10 +22,10 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota._core import files
+from jaxota._core.part import difference, fingerprint
 from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.study.compile import StoredPlans
-from jaxota.study.describe import difference, fingerprint
 from jaxota.study.layout import Layout
 from jaxota.study.summary import finish
 
