@@ -8,6 +8,7 @@ knows protocols by name, as the stages import it.
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
@@ -19,6 +20,7 @@ from jaxota._core.inputs import is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
+from jaxota.history import DIMENSIONS, LABELS
 
 if TYPE_CHECKING:
     from jaxota.tasks.problem import Problem, Task
@@ -314,6 +316,16 @@ def checked_problem(problem: Any) -> Any:
 def gradient(method: str, value: Any, model: Any) -> Any:
     """Return `value`, the gradient at `model` that a `method` of the problem returned."""
     return Call(checked_problem(None), method).alike(value, model, "a gradient")
+
+
+def check_scores(names: Iterable[str], by: str = "task") -> None:
+    """Raise InputError at the first score without a name, or with that of another result."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or "/" in name:
+            raise InputError(f"{by} must name a score by words without /, got {name!r}")
+        if name in DIMENSIONS or name in LABELS:
+            taken = "as results and tables have that name: choose another"
+            raise InputError(f"{by} must not name a score {name!r}, {taken}")
 
 
 def _carrier(path: str, value: Any, problem: "Problem") -> Checked:
