@@ -1,7 +1,9 @@
 """The algorithms: each is a choice of parts, one for each stage of a round."""
 
 import dataclasses
+from typing import Any
 
+import jax.numpy as jnp
 import optax
 
 from jaxota._core.part import Numbers, part, suggest_keywords
@@ -47,7 +49,20 @@ class Algorithm:
 
     def moments(self, plan: Plan | None) -> tuple[Moments, ...]:
         """Return the plan's moments of each block, by round; () where no plan is needed."""
-        return plan.moments(self.local.controlled) if self.needs and plan is not None else ()
+        if plan is None or not self.needs:
+            return ()
+        averages = plan.average_mean, plan.average_var
+        model = _moments(plan.update_energy, plan.model_mean, plan.model_var, *averages)
+        if not self.local.controlled:
+            return (model,)
+        averages = plan.average_control_mean, plan.average_control_var
+        control = _moments(plan.control_energy, plan.control_mean, plan.control_var, *averages)
+        return model, control
+
+
+def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
+    peak = jnp.full_like(energy, jnp.max(energy)) if energy is not None else None
+    return Moments(energy, peak, mean, var, average_mean, average_var)
 
 
 @suggest_keywords
