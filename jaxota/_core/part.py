@@ -13,7 +13,7 @@ import json
 import os
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; None for none
+# Any pytree of arrays, of the same shapes in every round; None for none.
+Memory: TypeAlias = Annotated[Any, "memory"]
 Numbers: TypeAlias = ArrayLike | Sequence[float]  # as users write them: numbers, lists, arrays
 Seed: TypeAlias = PRNGKeyArray | int  # a random key, or n for jax.random.key(n)
 Scalar: TypeAlias = Float[Array, ""]
