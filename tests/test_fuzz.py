@@ -163,8 +163,8 @@ def test_every_public_function_is_fuzzed():
 @pytest.mark.parametrize(
     ("module", "check", "name", "argument"),
     [
-        (inputs, "refuse_outside", "jo.Channel", "power"),
-        (inputs, "refuse_fractions", "jo.Channel", "participants"),
+        (inputs, "require", "jo.Channel", "power"),
+        (inputs, "_require_whole", "jo.Channel", "participants"),
         (devices, "refuse_memory", "jo.simulate", "rounds"),
         (simulation, "refuse_swept", "jo.cotaf", "step_size"),
         (inputs, "check_together", "jo.Optimizer", "optimizer"),

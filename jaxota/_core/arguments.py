@@ -1,12 +1,10 @@
 """Entry of `simulate`, `sweep` and `calibrate`: arguments checked, cast and sized."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota import stages
 from jaxota._core import devices, inputs, stage_checks
 from jaxota._core.devices import Spread, gathered, spread, trials_at_once
 from jaxota._core.part import Bounds, Numbers, Seed
@@ -180,24 +178,9 @@ def _cast_parts(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
         raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
-    for path, value, protocol, like in _stages(parts):
-        stage_checks.is_part(path, value, protocol, like)
-    parts = {name: inputs.cast_fields(part, name) for name, part in parts.items()}
-    for path, value, protocol, like in _stages(parts):
-        stage_checks.offers(path, value, getattr(stages, protocol), like)
-    inputs.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0, None)
-    return Setting(**parts)
-
-
-def _stages(parts: dict[str, Any]) -> list[tuple[str, Any, str, str]]:
-    """Return path, value, protocol and example of every stage of the parts."""
-    found = []
-    for path, (protocol, like) in stage_checks.STAGES.items():
-        holder, *names = path.split(".")
-        value = functools.reduce(lambda part, name: getattr(part, name, None), names, parts[holder])
-        if path.count(".") < 2 or value is not None:  # fading of another kind has no law or answer
-            found.append((path, value, protocol, like))
-    return found
+    setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
+    inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)
+    return setting
 
 
 # Names that stages give to statistics of a block → fields of the plan for both blocks.
@@ -222,8 +205,8 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     for name, value in vars(plan).items():
         if value is not None:
             array = inputs.as_array(f"plan.{name}", value)
-            message = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
-            inputs.require(array, Bounds(infinite=True), message)
+            diverged = ": its calibration diverged; lower step_size"
+            inputs.require(f"plan.{name}", array, Bounds(infinite=True), diverged)
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         shape = (rounds, users) if need in ("mean", "var") else (rounds,)
@@ -252,5 +235,5 @@ def _initial(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
             f"got {list(models.shape)}"
         )
-    inputs.require(models, Bounds(), "initial must be finite, got NaN or inf")
+    inputs.require("initial", models, Bounds())
     return gathered(models)

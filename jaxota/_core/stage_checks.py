@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxota import stages  # whose modules import this one, too
-from jaxota._core.inputs import is_real, shown, whole
+from jaxota._core.inputs import cast_fields, is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
@@ -47,7 +47,18 @@ PLANNED = tuple(f.name for f in dataclasses.fields(Moments) if f.name != "peak")
 # --- On entry: is it a part, and does it offer what its stage asks? ---
 
 
-def is_part(path: str, value: Any, protocol: str, like: str) -> None:
+def cast_stage(part: Any, path: str) -> Any:
+    """Return a part with its numbers as arrays; InputError where a stage does not fit its place."""
+    protocol, like = STAGES.get(path, ("", ""))
+    if protocol:
+        _check_part(path, part, protocol, like)
+    part = cast_fields(part, path, cast_stage)
+    if protocol:
+        offers(path, part, getattr(stages, protocol), like)
+    return part
+
+
+def _check_part(path: str, value: Any, protocol: str, like: str) -> None:
     """Raise InputError unless `value` is a part."""
     if isinstance(value, type):
         got = f"the class {value.__name__} itself: write {value.__name__}(...)"
