@@ -1,13 +1,12 @@
 """The algorithms: each is a choice of parts, one for each stage of a round."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import optax
 
 from jaxota._core.part import Numbers, part, suggest_keywords
-from jaxota._core.state import Moments, Plan
+from jaxota._core.state import PLANNED, Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
 from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
 from jaxota.stages.estimate import MMSE, Estimator, Identity
@@ -51,18 +50,14 @@ class Algorithm:
         """Return the plan's moments of each block, by round; () where no plan is needed."""
         if plan is None or not self.needs:
             return ()
-        averages = plan.average_mean, plan.average_var
-        model = _moments(plan.update_energy, plan.model_mean, plan.model_var, *averages)
-        if not self.local.controlled:
-            return (model,)
-        averages = plan.average_control_mean, plan.average_control_var
-        control = _moments(plan.control_energy, plan.control_mean, plan.control_var, *averages)
-        return model, control
+        return tuple(_moments(plan, block) for block in range(1 + self.local.controlled))
 
 
-def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
+def _moments(plan: Plan, block: int) -> Moments:
+    row = {name: getattr(plan, fields[block]) for name, fields in PLANNED.items()}
+    energy = row["energy"]
     peak = jnp.full_like(energy, jnp.max(energy)) if energy is not None else None
-    return Moments(energy, peak, mean, var, average_mean, average_var)
+    return Moments(peak=peak, **row)
 
 
 @suggest_keywords

@@ -79,8 +79,8 @@ def cached_plan(
     if plan is not None or not algorithm.needs or traced:
         return plan
     rule = noise_free(algorithm)
-    options = calibration_options(options, rule, task)
     arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
+    options = calibration_options(options, arguments)
     leaves, structure = jax.tree.flatten(arguments)
     digest = hashlib.blake2b()
     for leaf in leaves:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxota._core import devices, inputs, stage_checks
 from jaxota._core.devices import Spread, gathered, spread, trials_at_once
 from jaxota._core.part import Bounds, Numbers, Seed
-from jaxota._core.state import Plan
+from jaxota._core.state import PLANNED, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -73,10 +73,7 @@ def experiment(
         "plan": _plan(plan, setting, options.rounds),
         "initial": _initial(initial, trials, setting.task),
     }
-    # A user's own program says itself where it runs: nothing in it is spread over devices.
-    over = Spread() if inputs.is_traced(arguments) else spread(trials)
-    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices, options.rounds)
-    return arguments, options._replace(chunk=chunk, over=over)
+    return arguments, _on_devices(options, arguments, trials)
 
 
 def calibration(
@@ -96,18 +93,21 @@ def calibration(
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    over = Spread() if inputs.is_traced(arguments) else None
-    return arguments, calibration_options(options, setting.algorithm, setting.task, over)
+    return arguments, calibration_options(options, arguments)
 
 
-def calibration_options(
-    options: Options, algorithm: Algorithm, task: Task, over: Spread | None = None
-) -> Options:
+def calibration_options(options: Options, arguments: dict[str, Any]) -> Options:
     """Return the options of the program that measures the plan for a run with `options`."""
-    trials = options.calibration_trials
-    over = over or spread(trials)
-    chunk = trials_at_once((algorithm,), task, over.devices, options.rounds)
-    return Options(options.rounds, 1, trials, False, chunk, over)
+    options = options._replace(every=1, user_power=False, average_scores=False)
+    return _on_devices(options, arguments, options.calibration_trials)
+
+
+def _on_devices(options: Options, arguments: dict[str, Any], trials: int) -> Options:
+    """Return the options with the devices that share the trials, and how many run at once."""
+    # A user's own program says itself where it runs: nothing in it is spread over devices.
+    over = Spread() if inputs.is_traced(arguments) else spread(trials)
+    parts = (arguments["algorithm"],), arguments["task"]
+    return options._replace(over=over, chunk=trials_at_once(*parts, over.devices, options.rounds))
 
 
 def checked_setting(
@@ -183,16 +183,6 @@ def _cast_parts(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
     return setting
 
 
-# Names that stages give to statistics of a block → fields of the plan for both blocks.
-_PLANNED = {
-    "energy": ("update_energy", "control_energy"),
-    "mean": ("model_mean", "control_mean"),
-    "var": ("model_var", "control_var"),
-    "average_mean": ("average_mean", "average_control_mean"),
-    "average_var": ("average_var", "average_control_var"),
-}
-
-
 def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     """Return the fields of `plan` that the algorithm uses, checked; `None` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
@@ -210,7 +200,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         shape = (rounds, users) if need in ("mean", "var") else (rounds,)
-        for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
+        for name in PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
             if value is None:
                 raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")

@@ -20,7 +20,7 @@ from jaxtyping import Array
 from jaxota import stages  # whose modules import this one, too
 from jaxota._core.inputs import cast_fields, is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
-from jaxota._core.state import Moments
+from jaxota._core.state import PLANNED
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS
 
@@ -41,7 +41,6 @@ STAGES = {
     "channel.fading.answer": ("Answer", "jo.Inversion()"),
     "task": ("Task", "jo.tasks.synthetic_regression(...)"),
 }
-PLANNED = tuple(f.name for f in dataclasses.fields(Moments) if f.name != "peak")
 
 
 # --- On entry: is it a part, and does it offer what its stage asks? ---

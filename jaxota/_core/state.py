@@ -131,3 +131,13 @@ class Plan:
             raise InputError(
                 f"plan: {path} is not a plan that Plan.save wrote ({inputs.first_line(error)})"
             ) from None
+
+
+# Names that stages give to statistics of a block → fields of the plan, for both blocks.
+PLANNED = {
+    "energy": ("update_energy", "control_energy"),
+    "mean": ("model_mean", "control_mean"),
+    "var": ("model_var", "control_var"),
+    "average_mean": ("average_mean", "average_control_mean"),
+    "average_var": ("average_var", "average_control_var"),
+}
