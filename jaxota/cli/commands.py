@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxota._core import files
 from jaxota.cli import process, progress
 from jaxota.errors import InputError
 
@@ -190,7 +191,7 @@ def bench_(arguments: argparse.Namespace) -> int:
         # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
         with (
             subprocess.Popen(command, start_new_session=True) as child,
-            process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
+            files.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
         ):
             if child.wait():
                 return 1
