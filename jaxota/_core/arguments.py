@@ -114,7 +114,13 @@ def checked_setting(
     algorithm: Algorithm, channel: Channel, task: Task, workload: Workload, every: int
 ) -> tuple[Setting, Options]:
     """Return checked parts and counts; nothing is allocated, so that nothing can be too large."""
-    setting = _cast_parts(algorithm, channel, task)
+    check_algorithm("algorithm", algorithm)
+    if not isinstance(channel, Channel):
+        raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
+    algorithm = algorithm.replace(server=as_server(algorithm.server))
+    parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
+    setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
+    inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)
     inputs.check_together(setting.task, "task", setting)
     names = "rounds", "trials", workload.calibration_name
     counts = list(zip(names, workload[:3], strict=True))
@@ -169,18 +175,6 @@ def check_algorithm(path: str, algorithm: Any) -> None:
         raise InputError(
             f"{path} must be one such as jo.cobaaf(...), got {inputs.shown(algorithm)}"
         )
-
-
-def _cast_parts(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
-    """Check each part by itself, and cast its numbers to arrays."""
-    check_algorithm("algorithm", algorithm)
-    if not isinstance(channel, Channel):
-        raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
-    algorithm = algorithm.replace(server=as_server(algorithm.server))
-    parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
-    setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
-    inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)
-    return setting
 
 
 def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:

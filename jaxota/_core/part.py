@@ -210,29 +210,19 @@ def canonical(value: T) -> T:
     An optax transformation made twice is two closures, which compare by identity and would be
     two programs; of those that one library function made from equal arguments, one is used.
     """
-    seen = _Seen(_fingerprint(value, ()), value)
     try:
-        return _first(seen)
+        alike = _alike(_fingerprint(value, ()))
     except TypeError:  # something unhashable inside: identity decides
         return value
-
-
-class _Seen:
-    """A value that compares by its fingerprint."""
-
-    def __init__(self, fingerprint: tuple[Any, ...], value: Any) -> None:
-        self.fingerprint, self.value = fingerprint, value
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
-
-    def __eq__(self, other: Any) -> bool:
-        return self.fingerprint == other.fingerprint
+    if not alike:
+        alike.append(value)
+    return alike[0]
 
 
 @functools.lru_cache(maxsize=256)  # a forgotten value is compiled again, and does no harm
-def _first(seen: _Seen) -> Any:
-    return seen.value
+def _alike(fingerprint: tuple[Any, ...]) -> list[Any]:
+    """Return the list of the first value with this fingerprint, empty at first."""
+    return []
 
 
 _LIBRARIES = ("optax", "jax", "functools")
@@ -268,7 +258,7 @@ def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a cell that is not filled yet
-        return ()
+        return None
 
 
 def describe(value: Any) -> Any:
@@ -311,7 +301,8 @@ def _describe_object(value: Any) -> Any:
     if isinstance(value, types.MethodType):
         return {"method": describe(value.__func__), "of": describe(value.__self__)}
     if isinstance(value, types.FunctionType):
-        closure = [_describe_cell(cell, value) for cell in value.__closure__ or ()]
+        cells = map(_contents, value.__closure__ or ())
+        closure = ["itself" if content is value else describe(content) for content in cells]
         defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         return {
             "function": f"{value.__module__}.{value.__qualname__}",
@@ -324,14 +315,6 @@ def _describe_object(value: Any) -> Any:
     if isinstance(value, type) or repr(value) == object.__repr__(value):
         return {"is": getattr(value, "__qualname__", type(value).__qualname__)}
     return " ".join(repr(value).split())
-
-
-def _describe_cell(cell: types.CellType, function: Any) -> Any:
-    try:
-        content = cell.cell_contents
-    except ValueError:  # empty
-        return None
-    return "itself" if content is function else describe(content)
 
 
 def _class_code(cls: type) -> dict[str, str]:
