@@ -136,7 +136,7 @@ def observe(
 
     def trial(t: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
         start = initial[t % len(initial)] if initial is not None else None
-        problem = stage_checks.calibration_problem(task, t)
+        problem = stage_checks.problem(task, t, calibration=True)
         run = key, t, algorithms, Ideal(), problem, ((),), start, options.rounds
         _, revealed = one_trial(*run, reveal)
         return revealed[0]

@@ -25,7 +25,7 @@ MEMORY = 2**30  # bytes of working memory that the trials in flight may take
 # measured by benchmarks/throughput/in_flight.py.
 CACHE = 2**23
 KEYS = 112  # bytes of a round's seven random keys, and of the keys they are split from
-# Most work between two signs of progress: users of all trials and settings, and products.
+# Most work between two signs of progress: users of all trials, and products.
 IN_FLIGHT = 4000
 PRODUCTS = 2e10
 # A chunk is MOMENT products of work, or ROWS rows that all devices share, if these are no more than
@@ -265,11 +265,10 @@ def bytes_per_trial(algorithms: Sequence["Algorithm"], task: "Task", rounds: int
 
 
 def trials_between_reports(
-    algorithms: Sequence["Algorithm"], task: "Task", settings: int, rounds: int, trials: int
+    algorithms: Sequence["Algorithm"], task: "Task", rounds: int, trials: int
 ) -> int:
     """Return how many trials to run between two signs of progress: pieces of one size."""
-    by_work = PRODUCTS // _products(algorithms, task, rounds)
-    most = int(min(IN_FLIGHT // task.users, by_work)) // settings
+    most = int(min(IN_FLIGHT // task.users, PRODUCTS // _products(algorithms, task, rounds)))
     pieces = math.ceil(trials / max(1, most))
     return math.ceil(trials / pieces)
 

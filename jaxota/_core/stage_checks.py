@@ -20,7 +20,7 @@ from jaxtyping import Array
 from jaxota import stages  # whose modules import this one, too
 from jaxota._core.inputs import cast_fields, is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
-from jaxota._core.state import PLANNED
+from jaxota._core.state import PLANNED, State
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS
 
@@ -224,9 +224,8 @@ class _Call(NamedTuple):
             return jax.tree.map(lambda leaf: self.first_memory(path, leaf, of_users), value)
         if of_users and self.method != "remember":
             return value  # anything, of which `remember` makes memory
-        before = self.given["before"] if of_users else self.given.get("memory")
-        if "state" in self.given:
-            before = self.given["state"].server
+        (before,) = (self.given[k] for k in ("before", "memory", "state") if k in self.given)
+        before = before.server if isinstance(before, State) else before
         return _alike(path, value, before, "memory like that of `start`", self.stage.protocol)
 
     def first_memory(self, path: str, leaf: Any, of_users: bool) -> Array:
@@ -267,18 +266,18 @@ def _alike(path: str, value: Any, model: Any, wanted: str, protocol: type) -> An
     """Return `value`, a pytree of the structure, shapes and types of `model`."""
 
     def leaf(new: Any, old: Any) -> Array:
-        types = jnp.result_type(new), jnp.result_type(old)
-        same = types[0] == types[1] or (_is_float(new) and _is_float(old))
+        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
         if not same or jnp.shape(new) != jnp.shape(old):
             raise TypeError
-        return jnp.asarray(new, types[1])
+        return jnp.asarray(new, jnp.result_type(old))
 
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (value, model)]
     try:
-        if str(jax.tree.structure(value)) != str(jax.tree.structure(model)):
-            raise TypeError
-        return jax.tree.map(leaf, value, model)
-    except (TypeError, ValueError):
-        _refuse_result(path, value, f"{wanted}, {_shapes(model)}", protocol)
+        if structures[0] == structures[1]:
+            return jax.tree.map(leaf, value, model)
+    except (TypeError, ValueError):  # also of leaves that are no numbers
+        pass
+    _refuse_result(path, value, f"{wanted}, {_shapes(model)}", protocol)
 
 
 def _is_float(value: Any) -> bool:
@@ -310,23 +309,22 @@ def checked(value: Any, path: str, problem: "Problem") -> Any:
     return Checked(value, path, getattr(stages, STAGES[path][0]), problem)
 
 
-def problem(task: "Task", trial: Any) -> "Problem":
-    """Return the task's problem of this trial."""
-    return _fitting_problem("task.problem(...)", task.problem(trial), task)
+def problem(task: "Task", trial: Any, calibration: bool = False) -> "Problem":
+    """Return the task's problem of this trial, or the part of it that is for calibration."""
+    found = task.problem(trial)
+    _check_problem("task.problem(...)", found, task)
+    if calibration:
+        found = found.head()
+        _check_problem("task.problem(...).head()", found, task)
+    return found
 
 
-def calibration_problem(task: "Task", trial: Any) -> "Problem":
-    """Return the part of the trial's problem that is for calibration."""
-    return _fitting_problem("task.problem(...).head()", problem(task, trial).head(), task)
-
-
-def _fitting_problem(path: str, value: "Problem", task: "Task") -> "Problem":
-    offers(path, value, stages.Problem, "those of jo.tasks")
+def _check_problem(path: str, problem: "Problem", task: "Task") -> None:
+    offers(path, problem, stages.Problem, "those of jo.tasks")
     for name in ("users", "dim"):
-        wanted, got = getattr(task, name), getattr(value, name)
+        wanted, got = getattr(task, name), getattr(problem, name)
         if wanted != got:
             raise InputError(f"{path}.{name} must be that of the task, {wanted}, got {got}")
-    return value
 
 
 def checked_problem(problem: Any) -> Any:

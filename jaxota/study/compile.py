@@ -150,9 +150,8 @@ class Programs:
         """Return the program for some runs of a setting's calibration, and how many these are."""
         parts, options = group.parts, group.options
         algorithms = _of_rules(group.rules, parts["algorithms"])
-        runs = trials_between_reports(
-            algorithms, parts["task"], 1, options.rounds, options.calibration_trials
-        )
+        counts = options.rounds, options.calibration_trials
+        runs = trials_between_reports(algorithms, parts["task"], *counts)
         static = _with_size(group, 1, runs), group.structure, group.rules
         return self._compile(_calibration, static, group.rows(0), runs), runs
 
