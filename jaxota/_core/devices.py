@@ -109,18 +109,10 @@ def on_devices(
     axes: Sequence[int | None],
     trials: Int[Array, "trial"] | None = None,
 ) -> Any:
-    """Call `function(values, trials)` with settings and trials dealt out to the devices.
+    """Call `function(values, trials)` with settings and trials [trial] dealt out to the devices.
 
-    Args:
-        function: of one setting's values and some trials; without `trials`, of values alone.
-        over: how the devices are shared.
-        values: arguments; those whose axis is 0 have a row for each setting.
-        axes: 0 or None for each of the values.
-        trials: [trial] their numbers.
-
-    Returns:
-        Results [setting, trial, …], without the axis [setting] if no value has one, and without
-        [trial] if there are no trials. Numbers that do not divide are padded, and cut again.
+    Values whose axis is 0, not None, have a row for each setting. Results are [setting, trial, …],
+    without the axes of settings or trials that are not given. What does not divide is padded.
     """
     dealt = () if trials is None else (trials,)
     if over.devices == 1:
@@ -228,13 +220,9 @@ def eigenvalues(matrices: Float[Array, "n d d"]) -> Float[Array, "n d"]:
 def trials_at_once(
     algorithms: Sequence["Algorithm"], task: "Task", copies: int = 1, rounds: int = 0
 ) -> int:
-    """Return how many trials run at once on a device.
+    """Return how many trials of all `algorithms`, with R = `rounds`, run at once on a device.
 
-    Args:
-        algorithms: run side by side in each trial.
-        task: the task.
-        copies: how many such batches run beside each other: settings times devices.
-        rounds: R, whose random keys take memory, too.
+    `copies` of such batches run beside each other: settings times devices.
     """
     most = MEMORY // (bytes_per_trial(algorithms, task, rounds) * copies)
     if jax.default_backend() == "cpu":

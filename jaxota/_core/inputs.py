@@ -65,10 +65,7 @@ def seed(value: Any, name: str = "seed") -> int:
 def key(path: str, value: Any, axes: int = 0) -> Any:
     """Return a typed random key, or an array of keys with up to `axes` axes.
 
-    Args:
-        path: the argument's name in messages.
-        value: a typed key, a raw uint32 key, or an int n, which means `jax.random.key(n)`.
-        axes: number of axes allowed.
+    Users give a typed key, a raw uint32 key, or an int n, which means `jax.random.key(n)`.
     """
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return jax.random.key(seed(value, path))
