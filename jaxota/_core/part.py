@@ -9,6 +9,7 @@ import difflib
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import types
@@ -347,13 +348,11 @@ def fingerprint(description: Any) -> str:
 
 def difference(here: Any, there: Any, path: str = "") -> str | None:
     """Say where two descriptions first differ; None if they do not."""
-    if isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
-        found = (difference(here[k], there[k], f"{path}.{k}" if path else k) for k in here)
-        return next(filter(None, found), None)
     if isinstance(here, dict) and isinstance(there, dict):
-        name = min(here.keys() ^ there.keys())
-        path, here, there = f"{path}.{name}" if path else name, here.get(name), there.get(name)
-    elif here == there:
+        names = [*sorted(here.keys() ^ there.keys()), *here]  # first what one of them lacks
+        places = ((here.get(k), there.get(k), f"{path}.{k}" if path else k) for k in names)
+        return next(filter(None, itertools.starmap(difference, places)), None)
+    if here == there:
         return None
     return f"{path} is {_short(there)} there and {_short(here)} here"
 
