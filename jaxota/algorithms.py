@@ -2,10 +2,11 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import optax
 
 from jaxota._core.part import Numbers, part, suggest_keywords
-from jaxota._core.state import Moments, Plan
+from jaxota._core.state import PLANNED, Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
 from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
 from jaxota.stages.estimate import MMSE, Estimator, Identity
@@ -47,7 +48,16 @@ class Algorithm:
 
     def moments(self, plan: Plan | None) -> tuple[Moments, ...]:
         """Return the plan's moments of each block, by round; () where no plan is needed."""
-        return plan.moments(self.local.controlled) if self.needs and plan is not None else ()
+        if plan is None or not self.needs:
+            return ()
+        return tuple(_moments(plan, block) for block in range(1 + self.local.controlled))
+
+
+def _moments(plan: Plan, block: int) -> Moments:
+    row = {name: getattr(plan, fields[block]) for name, fields in PLANNED.items()}
+    energy = row["energy"]
+    peak = jnp.full_like(energy, jnp.max(energy)) if energy is not None else None
+    return Moments(peak=peak, **row)
 
 
 @suggest_keywords

@@ -79,8 +79,8 @@ def cached_plan(
     if plan is not None or not algorithm.needs or traced:
         return plan
     rule = noise_free(algorithm)
-    options = calibration_options(options, rule, task)
     arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
+    options = calibration_options(options, arguments)
     leaves, structure = jax.tree.flatten(arguments)
     digest = hashlib.blake2b()
     for leaf in leaves:
@@ -136,7 +136,7 @@ def observe(
 
     def trial(t: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
         start = initial[t % len(initial)] if initial is not None else None
-        problem = stage_checks.calibration_problem(task, t)
+        problem = stage_checks.problem(task, t, calibration=True)
         run = key, t, algorithms, Ideal(), problem, ((),), start, options.rounds
         _, revealed = one_trial(*run, reveal)
         return revealed[0]

@@ -1,17 +1,31 @@
 """Errors that a user can correct; every other exception is a fault of jaxota."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
+
+import lazy_loader
 
 
 class InputError(ValueError):
     """An argument is not allowed: one line that names it, and what it may be."""
 
 
-def unknown_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """Return the error for a `name` that `module` lacks, with the nearest of the known names."""
-    by_lower = {each.lower(): each for each in known}
-    # Not for private names: the import system and inspect look for several that are absent.
-    near = [] if name.startswith("_") else difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f": did you mean {by_lower[near[0]]}?" if near else ""
-    return AttributeError(f"{module} has no {name}{hint}")
+def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], Any], Any]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub lists its names.
+
+    Each name is loaded when it is first used. The error for an unknown one tells the nearest.
+    """
+    load, names_of_package, names = lazy_loader.attach_stub(package, file)
+    public, by_lower = frozenset(names), {name.lower(): name for name in names}
+
+    def get(name: str) -> Any:
+        if name in public:
+            return load(name)
+        # Not for private names: the import system and inspect look for several that are absent.
+        lower = "" if name.startswith("_") else name.lower()
+        near = difflib.get_close_matches(lower, by_lower, n=1)
+        hint = f": did you mean {by_lower[near[0]]}?" if near else ""
+        raise AttributeError(f"{package} has no {name}{hint}")
+
+    return get, names_of_package, names

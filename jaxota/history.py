@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -36,16 +36,6 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 LABELS = {"setting", "block", "trials", "used", "pairs", "algorithm", "evaluation", "diverged"}
 LABELS |= {"trial", "round", "user", "parameter"}
 _FORMAT = "jaxota.History 2"
-
-
-def check_scores(names: Iterable[str], by: str = "task") -> None:
-    """Raise InputError at the first score without a name, or with that of another result."""
-    for name in names:
-        if not isinstance(name, str) or not name.strip() or "/" in name:
-            raise InputError(f"{by} must name a score by words without /, got {name!r}")
-        if name in DIMENSIONS or name in LABELS:
-            taken = "as results and tables have that name: choose another"
-            raise InputError(f"{by} must not name a score {name!r}, {taken}")
 
 
 @part

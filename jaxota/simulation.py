@@ -15,7 +15,7 @@ from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Info, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan, measure
-from jaxota.history import History, check_scores
+from jaxota.history import History
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import Channel
 from jaxota.tasks.problem import Problem, Task
@@ -167,7 +167,7 @@ def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[s
 def _history(
     last: dict[str, Any], scores: dict[str, Any], records: dict[str, Any], every: int
 ) -> History:
-    check_scores(scores)
+    stage_checks.check_scores(scores)
     # Rounds in between were not scored: `reveal` put zeros there.
     scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
     return History(scores=scores, **records, **last, every=every)

@@ -8,8 +8,7 @@ from jaxtyping import Array, Int
 
 from jaxota._core import inputs
 from jaxota._core.arguments import Options, Workload, experiment, refuse_large
-from jaxota._core.batching import trials_at_once
-from jaxota._core.devices import compiled, on_devices, spread
+from jaxota._core.devices import compiled, on_devices, spread, trials_at_once
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm

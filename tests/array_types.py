@@ -17,8 +17,12 @@ def checked(function):
     hints = {k: v for k, v in function.__annotations__.items() if _holds_arrays(v)}
     if function.__name__ == "__init__" or not hints.keys() - {"return"}:
         return function
-    function.__annotations__ = dict.fromkeys(function.__annotations__, typing.Any) | hints
-    return beartype(function)
+    declared = function.__annotations__
+    function.__annotations__ = dict.fromkeys(declared, typing.Any) | hints
+    result = beartype(function)
+    # The package reads the annotations of its protocols.
+    function.__annotations__ = result.__annotations__ = declared
+    return result
 
 
 def _holds_arrays(hint):

@@ -12,7 +12,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import simulation
-from jaxota._core import arguments, batching, inputs
+from jaxota._core import arguments, devices, inputs
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -74,7 +74,7 @@ BAD = [
     ({"key": 1.5}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
     ({"key": True}, "key must be a random key such as jax.random.key(0), or a seed such as 0"),
     ({"key": -1}, "key must be a whole number ≥ 0, got -1"),
-    ({"key": 2**32}, "key must be < 2**32, got 4294967296"),
+    ({"key": 2**32}, "key must be a whole number ≤ 4294967295, got 4294967296"),
     ({"key": jax.random.split(jax.random.key(0))}, "key must be a random key"),
     ({"task": jo.tasks.synthetic_regression(0).replace(key=0.0)}, "task.key must be a random key"),
     ({"initial": "x"}, "initial must be a number or an array"),
@@ -90,7 +90,7 @@ BAD = [
     (_plan(2, 4, update_energy=np.array([1.0, np.inf])), "plan.update_energy must be finite"),
     (
         _plan(2, 4, model_mean=np.full((2, 4), np.nan)),
-        "plan.model_mean holds NaN: its calibration diverged",
+        "plan.model_mean must be a number, got nan: its calibration diverged",
     ),
     (_plan(2, 4) | _local(), "plan.control_energy must be given for this algorithm"),
     (
@@ -129,7 +129,7 @@ BAD = [
     (_plan(2, 4, update_energy=np.array(["1", "2"])), "plan.update_energy must be a number or an"),
     (_local(transform=_answering(lambda g: g[:1])), "algorithm.local.transform must answer a grad"),
     (_local(transform=_answering(lambda g: g * np.nan)), "algorithm.local.transform must answer a"),
-    (_local(transform=_answering(lambda g: 1 / 0)), "algorithm.local.transform must take a gradie"),
+    (_local(transform=_answering(lambda g: 1 / 0)), "algorithm.local.transform must answer a grad"),
     (_local(server=_answering(lambda g: -g[None])), "algorithm.server must answer a gradient floa"),
     (_local(transform=optax.sgd(1.0)), "algorithm.local.transform must not point against the"),
     (_local(transform=optax.adam(1e-3)), "algorithm.local.transform must not point against the"),
@@ -159,8 +159,8 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
-    monkeypatch.setattr(batching, "device_memory", lambda: None)
-    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(devices, "device_memory", lambda: None)
+    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
     call = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
         jo.simulate(**call)
@@ -247,13 +247,13 @@ def test_bad_synthetic_tasks(changes, words):
 def test_memory_of_results_is_estimated_exactly(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
-    monkeypatch.setattr(batching, "refuse_memory", lambda names, what, taken: said.append(taken))
+    monkeypatch.setattr(devices, "refuse_memory", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
         values, options = arguments.experiment(*run, user_power=user_power)
         found = simulation._program.lower(options, **values).out_info
         taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
-        running = batching.bytes_per_trial((algorithm,), task, 3)
+        running = devices.bytes_per_trial((algorithm,), task, 3)
         assert said[-1] - running == taken - 4 * found.gap.size
 
 
@@ -317,13 +317,13 @@ def test_an_unknown_need_of_the_plan_is_refused(task):
 
 def test_arrays_of_a_task_are_checked_once(arrays, monkeypatch):
     """Jax arrays never change: what was checked stays checked, until it is replaced."""
-    looked, original = [], inputs.refuse_outside
+    looked, original = [], inputs.require
 
     def counted(path, host, *rest):
         looked.append(path)
         original(path, host, *rest)
 
-    monkeypatch.setattr(inputs, "refuse_outside", counted)
+    monkeypatch.setattr(inputs, "require", counted)
     task = jo.tasks.regression(*arrays)
     run = functools.partial(arguments.experiment, jax.random.key(0), jo.fedavg(**LOCAL))
     for _ in range(2):

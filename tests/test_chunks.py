@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota._core import batching
-from jaxota._core import batching as _chunks
+from jaxota._core import devices
 from jaxota.study import compile as compile_
 from jaxota.study import layout as layouts
 from jaxota.study.executor import StudyJob
@@ -108,17 +107,17 @@ def test_blocks_hold_no_more_rows_than_asked(sizes):
 def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     """More rounds, users or samples, fewer rows; where there are too many chunks, larger ones."""
     algorithms, task = list(STUDY.algorithms.values()), STUDY.task
-    monkeypatch.setattr(_chunks, "PRODUCTS", 1e5)
+    monkeypatch.setattr(devices, "PRODUCTS", 1e5)
 
     def rows(rounds=3, task=task, of=1000):
-        return _chunks.rows_at_once(algorithms, task, rounds, of)
+        return devices.rows_at_once(algorithms, task, rounds, of)
 
     assert rows(30) <= rows(3) / 9 and rows(task=task.replace(users=8)) <= rows() / 2
     assert rows(rounds=10**9, of=1) == 1
     short = rows(of=1)
-    most = _chunks.FEW * short
+    most = devices.FEW * short
     assert rows(of=most) == short and rows(of=4 * most) == 4 * short
-    assert rows(of=1000 * most) == _chunks.LARGEST * short
+    assert rows(of=1000 * most) == devices.LARGEST * short
 
 
 @pytest.mark.parametrize(
@@ -126,4 +125,4 @@ def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB")],
 )
 def test_bytes_in_words(count, words):
-    assert batching.format_bytes(count) == words
+    assert devices.format_bytes(count) == words

@@ -18,7 +18,6 @@ import xarray
 
 import jaxota as jo
 from jaxota import figures
-from jaxota._core import batching as _chunks
 from jaxota._core import devices as _devices
 from jaxota.cli import main as cli
 from jaxota.cli import process, run
@@ -116,7 +115,7 @@ def test_numbers_are_those_of_simulate(small):
 @pytest.mark.slow
 def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
+    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 3)
     numbers, compute = [], StudyJob.compute
 
     def counted(job, layout, number, *rest):
@@ -219,7 +218,10 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         (["run", "fig1", "--trials", "many"], "argument --trials: invalid int value: 'many'"),
         (["run", "fig1", "--snr-db", "nan"], "channel.snr_db must be > -300, got nan"),
         (["run", "fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
-        (["run", "fig1", "--seed", str(2**70)], f"seed must be < 2**32, got {2**70}"),
+        (
+            ["run", "fig1", "--seed", str(2**70)],
+            f"seed must be a whole number ≤ 4294967295, got {2**70}",
+        ),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
         (["run", "fig1", "--set", "steps=2"], "--set is for experiments from a file"),
         (["run", "nothing.py"], "nothing.py cannot be read"),
@@ -483,7 +485,7 @@ def test_an_experiment_of_ones_own_is_run(sweep, capsys, tmp_path):
 
 
 def test_shards_of_an_experiment_come_together(sweep, capsys, monkeypatch):
-    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 1)
+    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 1)
     command = ["run", "experiment.py:floors", "--trials", "3", "--out", "out", "--shard"]
     assert cli.main([*command, "1/2"]) == 0
     printed = capsys.readouterr().out

@@ -19,7 +19,7 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
-from jaxota._core import batching, inputs
+from jaxota._core import devices, inputs
 from jaxota.study import executor
 from jaxota.theory import comparison, measuring
 
@@ -55,8 +55,8 @@ def stopped(monkeypatch, tmp_path):
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)
-    monkeypatch.setattr(batching, "device_memory", lambda: None)
-    monkeypatch.setattr(batching, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(devices, "device_memory", lambda: None)
+    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(executor, "choose_blocks", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
@@ -163,9 +163,9 @@ def test_every_public_function_is_fuzzed():
 @pytest.mark.parametrize(
     ("module", "check", "name", "argument"),
     [
-        (inputs, "refuse_outside", "jo.Channel", "power"),
-        (inputs, "refuse_fractions", "jo.Channel", "participants"),
-        (batching, "refuse_memory", "jo.simulate", "rounds"),
+        (inputs, "require", "jo.Channel", "power"),
+        (inputs, "_require_whole", "jo.Channel", "participants"),
+        (devices, "refuse_memory", "jo.simulate", "rounds"),
         (simulation, "refuse_swept", "jo.cotaf", "step_size"),
         (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],

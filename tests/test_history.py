@@ -11,7 +11,8 @@ import xarray
 
 import jaxota as jo
 from jaxota import plots
-from jaxota.history import DIMENSIONS, check_scores
+from jaxota._core.stage_checks import check_scores
+from jaxota.history import DIMENSIONS
 
 KEY = jax.random.key(0)
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}

@@ -101,7 +101,7 @@ def test_who_insists_is_not_kept_waiting(tmp_path):
     """A disk may hang while files are placed: Ctrl-C once more."""
     code = """
     from jaxota.cli import process as _process
-    with _process.placing:
+    with _files.placing:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)
         interrupted()

@@ -11,8 +11,8 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota._core import arguments, batching
-from jaxota._core.batching import trials_at_once
+from jaxota._core import arguments, devices
+from jaxota._core.devices import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 COUNTED = 5
@@ -124,7 +124,7 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
 
 def test_memory_in_flight_is_bounded(task, monkeypatch):
     """The number of trials at once falls with the size of the model and of the batch."""
-    monkeypatch.setattr(batching, "CACHE", batching.MEMORY)
+    monkeypatch.setattr(devices, "CACHE", devices.MEMORY)
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
@@ -139,12 +139,12 @@ def test_trials_in_flight_fit_the_cache(monkeypatch):
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
     algorithm = jo.cotaf(1e-2, 10, 5)
     held = 4 * 4 * (5 * 11 + 4 * 10)  # bytes of all users' rows, and of four vectors each
-    assert trials_at_once([algorithm], task) == batching.CACHE // held
-    assert trials_at_once([algorithm] * 3, task) == batching.CACHE // held  # one after the other
-    assert trials_at_once([algorithm], task, copies=7) == batching.CACHE // (7 * held)
+    assert trials_at_once([algorithm], task) == devices.CACHE // held
+    assert trials_at_once([algorithm] * 3, task) == devices.CACHE // held  # one after the other
+    assert trials_at_once([algorithm], task, copies=7) == devices.CACHE // (7 * held)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     found = trials_at_once([algorithm], task)
-    assert found == batching.MEMORY // batching.bytes_per_trial([algorithm], task)
+    assert found == devices.MEMORY // devices.bytes_per_trial([algorithm], task)
 
 
 @pytest.mark.slow

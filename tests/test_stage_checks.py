@@ -180,22 +180,22 @@ def test_moments_that_are_read_must_be_in_needs(name):
 # Of each method that returns arrays what it must return, as the message says it.
 RETURNS = {
     ("estimate", "start"): "memory, a pytree of arrays",
-    ("estimate", "__call__"): "(estimate [d], memory)",
-    ("precode", "energy"): "an energy, [] or [user]",
+    ("estimate", "__call__"): "(array [d], memory)",
+    ("precode", "energy"): "array [] or [user]",
     ("compress", "start"): "memory, arrays [user, …]",
-    ("compress", "report"): "a dict of arrays [user]",
-    ("compress", "encode"): "(values [user, s], memory)",
-    ("compress", "decode"): "an average [d]",
-    ("compress", "remember"): "memory as `start` does, float32[3]",
-    ("server", "__call__"): "(model [d], memory)",
-    ("server", "output"): "a model [d]",
-    ("local", "start"): "(None, memory)",
+    ("compress", "report"): "a dict",
+    ("compress", "encode"): "(array [user, s], memory)",
+    ("compress", "decode"): "array [d]",
+    ("compress", "remember"): "memory like that of `start`, float32[3]",
+    ("server", "__call__"): "(array [d], memory)",
+    ("server", "output"): "array [d]",
+    ("local", "start"): "(array [d] or None, memory)",
     ("local", "__call__"): "a jo.LocalUpdate",
-    ("local", "remember"): "memory as `start` does, None",
-    ("noise", "draw"): "draws of the shape [4]",
-    ("fading", "links"): "(link, link, memory)",
-    ("law", "draw"): "(gains [2, 2, 1, 3], memory)",
-    ("answer", "__call__"): "a jo.Link of heard, gain, amplification [user] and floor []",
+    ("local", "remember"): "memory like that of `start`, None",
+    ("noise", "draw"): "array [*shape], shape = (4,)",
+    ("fading", "links"): "(a jo.Link, a jo.Link, memory)",
+    ("law", "draw"): "(array [2, *shape], memory)",
+    ("answer", "__call__"): "a jo.Link",
 }
 
 
@@ -213,30 +213,42 @@ def test_wrong_results_of_methods_are_refused(stage, name):
         wanted = RETURNS[stage, name]
         if isinstance(value, str) and "start" in name and stage == "compress":
             wanted = "memory, a pytree of arrays"
-        assert words.startswith(f"{path}(...) must return {wanted}"), words
+        start = f"{path}(...) must return {wanted}"
+        if isinstance(value, tuple) and wanted.startswith("(array"):  # a pair, as it should be
+            start = f"{path}(...)[0] must be "
+        assert words.startswith(start), words
         assert words.endswith(see)
 
 
 def test_memory_keeps_its_shape_and_type():
     grows = _own("estimate", __call__=lambda self, x, *told: (x, jnp.zeros(5)))
     words, _ = _said("estimate", grows())
-    assert "must return memory as `start` does, None, got float32[5]" in words
+    assert "(...)[1] must be memory like that of `start`, None, got float32[5]" in words
     counts = {"start": lambda self, model: jnp.int32(0)}
     words, _ = _said("server", _own("server", **counts, __call__=lambda self, seen, state: (
         seen.estimate, state.server + 0.5))())  # fmt: skip
-    assert "memory as `start` does, int32[], got float32[]" in words
+    assert "memory like that of `start`, int32[], got float32[]" in words
 
 
 def test_a_local_update_has_the_right_arrays():
     for work, words in (
-        (_zeros(2, 4), "a jo.LocalUpdate of arrays [user, d], user = 3, d = 4, got float32[2,4]"),
-        (_zeros(3, 4).replace(controls=jnp.zeros((3, 4))), "a jo.LocalUpdate without controls"),
-        (_zeros(3, 4).replace(reports={"norm": jnp.zeros(2)}), "a dict of arrays [user], user = 3"),
+        (_zeros(2, 4), "local(...).update must be array [user, d], user = 3, d = 4, got float32["),
+        (
+            _zeros(3, 4).replace(controls=jnp.zeros((3, 4))),
+            "controls must be None, as `cont",
+        ),
+        (_zeros(3, 4).replace(reports={"norm": jnp.zeros(2)}), "reports['norm'] must be array [us"),
     ):
         own = _own("local", __call__=lambda self, *told, work=work: work)
         assert words in _said("local", own())[0]
     own = _own("local", controlled=True)
-    assert "start(...) must return (control [d], memory)" in _said("local", own())[0]
+    assert "start(...)[0] must be array [d], as `controlled` is True" in _said("local", own())[0]
+
+
+def test_links_have_the_right_arrays():
+    wrong = ONES.replace(gain=jnp.ones(2))
+    words, _ = _said("answer", _own("answer", __call__=lambda self, *told: wrong)())
+    assert words.startswith("channel.fading.answer(...).gain must be array [user], user = 3, got")
 
 
 def test_a_medium_returns_a_carrier():

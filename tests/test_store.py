@@ -19,11 +19,11 @@ from agree import assert_same_bits, assert_same_numbers
 from small_study import small
 
 import jaxota as jo
-from jaxota._core import batching as _chunks
+from jaxota._core import devices as _devices
+from jaxota._core.part import describe, difference
 from jaxota.cli import main as cli
 from jaxota.study import compile as compile_
 from jaxota.study import store as stores
-from jaxota.study.describe import describe, difference
 from jaxota.study.executor import StudyJob
 from jaxota.study.store import Store
 
@@ -38,13 +38,13 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def chunks_of_three(monkeypatch):
-    monkeypatch.setattr(_chunks, "rows_at_once", lambda *_: 3)
+    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 3)
 
 
 @pytest.fixture(scope="module")
 def whole():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_chunks, "rows_at_once", lambda *_: 3)
+        patch.setattr(_devices, "rows_at_once", lambda *_: 3)
         return STUDY.run()
 
 
@@ -296,7 +296,7 @@ def within(name):
 def test_code_is_described_alike_in_every_process():
     words = f"""
 import json, jax, jax.numpy as jnp
-from jaxota.study.describe import describe
+from jaxota._core.part import describe
 {inspect.getsource(within)}
 print(json.dumps(describe([jax.jit(within), jnp.tanh])))
 """

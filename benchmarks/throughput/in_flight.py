@@ -3,7 +3,7 @@
     python benchmarks/throughput/in_flight.py [--short] [--out DIR]
 
 The same trials, so many at a time, on one device for all cores and on a device for each. Marked is
-what `simulate` chooses; `jaxota/_core/batching.py` holds the number of bytes that it chooses by.
+what `simulate` chooses; `jaxota/_core/devices.py` holds the number of bytes that it chooses by.
 """
 
 import json
@@ -49,7 +49,7 @@ def measured(name, repeats):
 
     import jaxota as jo
     from jaxota._core import arguments as _arguments
-    from jaxota._core import batching as _chunks
+    from jaxota._core import devices as _devices
     from jaxota.simulation import _program
 
     algorithm, task, rounds, trials, sizes = workloads(name)
@@ -63,7 +63,7 @@ def measured(name, repeats):
 
     seconds = bench.medians({s: with_size(s) for s in sizes if s <= most}, repeats)
     count = trials * rounds * task.users * algorithm.local.steps
-    held = 4 * _chunks._floats_per_step(algorithm, task) * options.over.devices
+    held = 4 * _devices._floats_per_step(algorithm, task) * options.over.devices
     print(json.dumps({
         "rates": {size: count / taken for size, taken in seconds.items()},
         "chosen": min(options.chunk, most),

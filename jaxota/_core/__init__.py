@@ -1,1 +1,1 @@
-"""Machinery below the stages: parts, input and stage checks, devices, batching, random numbers."""
+"""Machinery below the stages: parts, input and stage checks, devices, random numbers, files."""

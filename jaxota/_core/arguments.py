@@ -1,17 +1,14 @@
 """Entry of `simulate`, `sweep` and `calibrate`: arguments checked, cast and sized."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota import stages
-from jaxota._core import batching, inputs, stage_checks
-from jaxota._core.batching import trials_at_once
-from jaxota._core.devices import Spread, gathered, spread
+from jaxota._core import devices, inputs, stage_checks
+from jaxota._core.devices import Spread, gathered, spread, trials_at_once
 from jaxota._core.part import Bounds, Numbers, Seed
-from jaxota._core.state import Plan
+from jaxota._core.state import PLANNED, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -76,10 +73,7 @@ def experiment(
         "plan": _plan(plan, setting, options.rounds),
         "initial": _initial(initial, trials, setting.task),
     }
-    # A user's own program says itself where it runs: nothing in it is spread over devices.
-    over = Spread() if inputs.is_traced(arguments) else spread(trials)
-    chunk = trials_at_once((setting.algorithm,), setting.task, over.devices, options.rounds)
-    return arguments, options._replace(chunk=chunk, over=over)
+    return arguments, _on_devices(options, arguments, trials)
 
 
 def calibration(
@@ -99,25 +93,34 @@ def calibration(
         "task": setting.task,
         "initial": _initial(initial, None, setting.task),
     }
-    over = Spread() if inputs.is_traced(arguments) else None
-    return arguments, calibration_options(options, setting.algorithm, setting.task, over)
+    return arguments, calibration_options(options, arguments)
 
 
-def calibration_options(
-    options: Options, algorithm: Algorithm, task: Task, over: Spread | None = None
-) -> Options:
+def calibration_options(options: Options, arguments: dict[str, Any]) -> Options:
     """Return the options of the program that measures the plan for a run with `options`."""
-    trials = options.calibration_trials
-    over = over or spread(trials)
-    chunk = trials_at_once((algorithm,), task, over.devices, options.rounds)
-    return Options(options.rounds, 1, trials, False, chunk, over)
+    options = options._replace(every=1, user_power=False, average_scores=False)
+    return _on_devices(options, arguments, options.calibration_trials)
+
+
+def _on_devices(options: Options, arguments: dict[str, Any], trials: int) -> Options:
+    """Return the options with the devices that share the trials, and how many run at once."""
+    # A user's own program says itself where it runs: nothing in it is spread over devices.
+    over = Spread() if inputs.is_traced(arguments) else spread(trials)
+    parts = (arguments["algorithm"],), arguments["task"]
+    return options._replace(over=over, chunk=trials_at_once(*parts, over.devices, options.rounds))
 
 
 def checked_setting(
     algorithm: Algorithm, channel: Channel, task: Task, workload: Workload, every: int
 ) -> tuple[Setting, Options]:
     """Return checked parts and counts; nothing is allocated, so that nothing can be too large."""
-    setting = _cast_parts(algorithm, channel, task)
+    check_algorithm("algorithm", algorithm)
+    if not isinstance(channel, Channel):
+        raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
+    algorithm = algorithm.replace(server=as_server(algorithm.server))
+    parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
+    setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
+    inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)
     inputs.check_together(setting.task, "task", setting)
     names = "rounds", "trials", workload.calibration_name
     counts = list(zip(names, workload[:3], strict=True))
@@ -140,20 +143,20 @@ def refuse_large(algorithm: Algorithm, task: Task, workload: Workload) -> None:
     # Numbers of a round in a history, with one score.
     numbers = 3 + 4 * blocks + workload.user_power * blocks * task.users
     result = 4 * (rounds * numbers + 2 * task.dim)
-    running = batching.bytes_per_trial((algorithm,), task, rounds)
+    running = devices.bytes_per_trial((algorithm,), task, rounds)
     length = f"of {inputs.shown(rounds)} rounds"
     one = running + workload.settings * result
-    batching.refuse_memory("rounds, or users × steps × batch,", f"one trial {length}", one)
+    devices.refuse_memory("rounds, or users × steps × batch,", f"one trial {length}", one)
     if workload.all_in_memory:
         results = workload.settings * workload.trials * result
         settings = f" in {workload.settings} settings" if workload.settings > 1 else ""
         trials = f"{inputs.shown(workload.trials)} trials {length}{settings}"
-        batching.refuse_memory("trials", trials, running + results)
+        devices.refuse_memory("trials", trials, running + results)
     if workload.calibrated and algorithm.needs:
         moments = 4 * blocks * rounds * (3 * task.users + 2)
         runs = f"{inputs.shown(workload.calibration_trials)} runs {length}"
         size = running + workload.calibration_trials * moments
-        batching.refuse_memory(workload.calibration_name, runs, size)
+        devices.refuse_memory(workload.calibration_name, runs, size)
 
 
 def refuse_swept(**parts: Any) -> None:
@@ -174,43 +177,6 @@ def check_algorithm(path: str, algorithm: Any) -> None:
         )
 
 
-def _cast_parts(algorithm: Algorithm, channel: Channel, task: Task) -> Setting:
-    """Check each part by itself, and cast its numbers to arrays."""
-    check_algorithm("algorithm", algorithm)
-    if not isinstance(channel, Channel):
-        raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
-    algorithm = algorithm.replace(server=as_server(algorithm.server))
-    parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
-    for path, value, protocol, like in _stages(parts):
-        stage_checks.is_part(path, value, protocol, like)
-    parts = {name: inputs.cast_fields(part, name) for name, part in parts.items()}
-    for path, value, protocol, like in _stages(parts):
-        stage_checks.offers(path, value, getattr(stages, protocol), like)
-    inputs.whole("task.floats_per_trial(...)", parts["task"].floats_per_trial(1), 0, None)
-    return Setting(**parts)
-
-
-def _stages(parts: dict[str, Any]) -> list[tuple[str, Any, str, str]]:
-    """Return path, value, protocol and example of every stage of the parts."""
-    found = []
-    for path, (protocol, like) in stage_checks.STAGES.items():
-        holder, *names = path.split(".")
-        value = functools.reduce(lambda part, name: getattr(part, name, None), names, parts[holder])
-        if path.count(".") < 2 or value is not None:  # fading of another kind has no law or answer
-            found.append((path, value, protocol, like))
-    return found
-
-
-# Names that stages give to statistics of a block → fields of the plan for both blocks.
-_PLANNED = {
-    "energy": ("update_energy", "control_energy"),
-    "mean": ("model_mean", "control_mean"),
-    "var": ("model_var", "control_var"),
-    "average_mean": ("average_mean", "average_control_mean"),
-    "average_var": ("average_var", "average_control_var"),
-}
-
-
 def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     """Return the fields of `plan` that the algorithm uses, checked; `None` if it uses none."""
     algorithm, users = setting.algorithm, setting.task.users
@@ -223,12 +189,12 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
     for name, value in vars(plan).items():
         if value is not None:
             array = inputs.as_array(f"plan.{name}", value)
-            message = f"plan.{name} holds NaN: its calibration diverged; lower step_size"
-            inputs.require(array, Bounds(infinite=True), message)
+            diverged = ": its calibration diverged; lower step_size"
+            inputs.require(f"plan.{name}", array, Bounds(infinite=True), diverged)
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
         shape = (rounds, users) if need in ("mean", "var") else (rounds,)
-        for name in _PLANNED[need][: 1 + algorithm.local.controlled]:
+        for name in PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
             if value is None:
                 raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")
@@ -253,5 +219,5 @@ def _initial(
             f"initial must have shape [trials, d] = [{rows or '≥ 1'}, {task.dim}], "
             f"got {list(models.shape)}"
         )
-    inputs.require(models, Bounds(), "initial must be finite, got NaN or inf")
+    inputs.require("initial", models, Bounds())
     return gathered(models)

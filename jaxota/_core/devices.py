@@ -1,11 +1,11 @@
-"""Trials, and settings where trials are few, spread over JAX's local devices."""
+"""Devices and their memory: how trials are spread, how many run at once, and what does not fit."""
 
 import contextlib
 import functools
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,24 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from jaxota._core.inputs import is_traced
+from jaxota.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxota.algorithms import Algorithm
+    from jaxota.tasks.problem import Task
+
+MEMORY = 2**30  # bytes of working memory that the trials in flight may take
+# On CPU, the bytes that their users' steps may take, so that they stay in the processor's cache:
+# measured by benchmarks/throughput/in_flight.py.
+CACHE = 2**23
+KEYS = 112  # bytes of a round's seven random keys, and of the keys they are split from
+# Most work between two signs of progress: users of all trials, and products.
+IN_FLIGHT = 4000
+PRODUCTS = 2e10
+# A chunk is MOMENT products of work, or ROWS rows that all devices share, if these are no more than
+# PRODUCTS; where there are more than FEW chunks, they grow, up to LARGEST times.
+MOMENT, ROWS = 4e9, 8
+FEW, LARGEST = 250, 16
 
 
 class Spread(NamedTuple):
@@ -91,18 +109,10 @@ def on_devices(
     axes: Sequence[int | None],
     trials: Int[Array, "trial"] | None = None,
 ) -> Any:
-    """Call `function(values, trials)` with settings and trials dealt out to the devices.
+    """Call `function(values, trials)` with settings and trials [trial] dealt out to the devices.
 
-    Args:
-        function: of one setting's values and some trials; without `trials`, of values alone.
-        over: how the devices are shared.
-        values: arguments; those whose axis is 0 have a row for each setting.
-        axes: 0 or None for each of the values.
-        trials: [trial] their numbers.
-
-    Returns:
-        Results [setting, trial, …], without the axis [setting] if no value has one, and without
-        [trial] if there are no trials. Numbers that do not divide are padded, and cut again.
+    Values whose axis is 0, not None, have a row for each setting. Results are [setting, trial, …],
+    without the axes of settings or trials that are not given. What does not divide is padded.
     """
     dealt = () if trials is None else (trials,)
     if over.devices == 1:
@@ -205,3 +215,94 @@ def _eigvalsh(matrix: Float[Array, "d d"]) -> Float[Array, "d"]:
 def eigenvalues(matrices: Float[Array, "n d d"]) -> Float[Array, "n d"]:
     """Return the eigenvalues of a batch of symmetric matrices."""
     return jax.vmap(_eigvalsh)(matrices)
+
+
+def trials_at_once(
+    algorithms: Sequence["Algorithm"], task: "Task", copies: int = 1, rounds: int = 0
+) -> int:
+    """Return how many trials of all `algorithms`, with R = `rounds`, run at once on a device.
+
+    `copies` of such batches run beside each other: settings times devices.
+    """
+    most = MEMORY // (bytes_per_trial(algorithms, task, rounds) * copies)
+    if jax.default_backend() == "cpu":
+        # Algorithms take their steps one after the other: the largest alone must fit the cache.
+        steps = max(_floats_per_step(algorithm, task) for algorithm in algorithms)
+        most = min(most, CACHE // (4 * steps * copies))
+    return max(1, most)
+
+
+def _floats_per_step(algorithm: "Algorithm", task: "Task") -> int:
+    """Return the size of a step of all users of a trial.
+
+    Users hold their minibatches with what is computed from these, and four vectors: the origin, the
+    difference, the gradient and the direction.
+    """
+    draws = algorithm.local.draws
+    batches = task.floats_per_trial(draws) - task.floats_per_trial(0)
+    return 4 * task.users * task.dim + batches
+
+
+def bytes_per_trial(algorithms: Sequence["Algorithm"], task: "Task", rounds: int = 0) -> int:
+    """Return an estimate of the memory of a running trial, with the keys of so many rounds."""
+    return KEYS * rounds + 4 * sum(
+        task.users * (8 * task.dim + algorithm.local.steps * algorithm.local.draws)
+        + task.floats_per_trial(algorithm.local.draws)
+        for algorithm in algorithms
+    )
+
+
+def trials_between_reports(
+    algorithms: Sequence["Algorithm"], task: "Task", rounds: int, trials: int
+) -> int:
+    """Return how many trials to run between two signs of progress: pieces of one size."""
+    most = int(min(IN_FLIGHT // task.users, PRODUCTS // _products(algorithms, task, rounds)))
+    pieces = math.ceil(trials / max(1, most))
+    return math.ceil(trials / pieces)
+
+
+def rows_at_once(algorithms: Sequence["Algorithm"], task: "Task", rounds: int, rows: int) -> int:
+    """Return the size of a chunk of `rows`, each of which is a trial of a setting."""
+    products = _products(algorithms, task, rounds)
+    short = int(max(1, MOMENT // products, min(ROWS, PRODUCTS // products)))
+    return short * min(max(1, rows // short // FEW), LARGEST)
+
+
+def _products(algorithms: Sequence["Algorithm"], task: "Task", rounds: int) -> int:
+    """Return the multiplications of a trial, by order of magnitude."""
+    samples = sum(algorithm.local.steps * algorithm.local.draws for algorithm in algorithms) or 1
+    return task.users * samples * task.dim * rounds
+
+
+@functools.cache
+def device_memory() -> int | None:
+    """Return the bytes of a device with memory of its own; None where it shares the machine's."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit")
+
+
+@functools.cache
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def refuse_memory(names: str, what: str, size: int) -> None:
+    """Raise InputError if `what` takes more bytes than there are; `names` must be made smaller."""
+    device = device_memory()
+    most, owner = (device, "a device") if device else (machine_memory(), "this machine")
+    if size > most:
+        raise InputError(
+            f"{names} must be smaller: {what} would take {format_bytes(size)} of memory, and "
+            f"{owner} has {format_bytes(most)}"
+        )
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in words, such as 1.5 GB."""
+    count = min(count, 1e300)  # an int may be larger than any float
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -5,13 +5,24 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from jaxota.cli import process
 
 DRAFTS = ".jaxota-"  # prefix of the hidden folders that hold drafts
 placed: list[Path] = []  # the files that were written last
+placing = threading.RLock()  # held while files take their places: no moment to end the process
+undo_steps: list[Callable[[], object]] = []  # taken, the last one first, if a signal ends it
+
+
+@contextlib.contextmanager
+def undoing(step: Callable[[], object]) -> Iterator[None]:
+    """Take this step if a signal ends the process inside the block."""
+    undo_steps.append(step)
+    try:
+        yield
+    finally:
+        undo_steps.remove(step)
 
 
 @contextlib.contextmanager
@@ -21,20 +32,15 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
     All `paths` lie in one folder, which is made if it is missing.
     """
     targets = [Path(path) for path in paths]
-    refuse_folders(*targets)
+    for path in targets:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder: move it, or write to another place")
     with drafting(targets[0].parent) as folder:
         drafts = [folder / path.name for path in targets]
         yield drafts
-        with process.placing:
+        with placing:
             _place(drafts, targets, folder)
             placed[:] = targets
-
-
-def refuse_folders(*paths: Path) -> None:
-    """Raise IsADirectoryError if a path is a folder, which no file may replace."""
-    for path in paths:
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder: move it, or write to another place")
 
 
 def _place(drafts: list[Path], targets: list[Path], folder: Path) -> None:
@@ -70,12 +76,12 @@ def drafting(parent: Path) -> Iterator[Path]:
 
     _clear_once(parent.resolve())
     with contextlib.ExitStack() as stack:
-        with process.placing:
+        with placing:
             made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
             parent.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=DRAFTS, dir=parent))
             undo = functools.partial(_remove, folder, made)
-            stack.enter_context(process.undoing(undo))
+            stack.enter_context(undoing(undo))
         try:
             with filelock.FileLock(folder / ".lock"):
                 yield folder

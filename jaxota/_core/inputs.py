@@ -14,7 +14,7 @@ import operator
 import os
 import pathlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
@@ -38,9 +38,7 @@ def shown(value: Any) -> str:
     """Return `value` in a few words on one line, for a message."""
     try:
         words = " ".join(repr(value).split())
-    except (
-        Exception
-    ):  # a class with a faulty __repr__, or an int with more digits than Python writes
+    except Exception:  # a faulty __repr__, or an int with more digits than Python writes
         words = "too many digits" if isinstance(value, int) else f"one of {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
 
@@ -61,19 +59,13 @@ def whole(name: str, value: Any, at_least: int, at_most: int | None = MOST) -> i
 
 def seed(value: Any, name: str = "seed") -> int:
     """Return a seed that a random key and NumPy both take."""
-    value = whole(name, value, 0, at_most=None)
-    if value >= 2**32:
-        raise InputError(f"{name} must be < 2**32, got {shown(value)}")
-    return value
+    return whole(name, value, 0, at_most=2**32 - 1)
 
 
 def key(path: str, value: Any, axes: int = 0) -> Any:
     """Return a typed random key, or an array of keys with up to `axes` axes.
 
-    Args:
-        path: the argument's name in messages.
-        value: a typed key, a raw uint32 key, or an int n, which means `jax.random.key(n)`.
-        axes: number of axes allowed.
+    Users give a typed key, a raw uint32 key, or an int n, which means `jax.random.key(n)`.
     """
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return jax.random.key(seed(value, path))
@@ -127,7 +119,7 @@ def number(
         raise InputError(f"{name} must hold at least one number, got none")
     if is_traced(array):
         return jnp.where(bounds.hold(array), array, jnp.nan)
-    refuse_outside(name, np.asarray(array), bounds)
+    require(name, array, bounds)
     return array
 
 
@@ -173,34 +165,29 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
-def refuse_fractions(path: str, value: Any) -> None:
+def require(path: str, array: jax.Array, bounds: Bounds, hint: str = "") -> None:
+    """Raise InputError unless all numbers are within `bounds`; see `check_traced`."""
+    if is_traced(array):
+        check_traced(bounds.hold(array))
+        return
+    host = np.asarray(array)
+    good = bounds.hold(host)
+    if not good.all():
+        allowed, bad = str(bounds), host[~good].flat[0]
+        if bounds.above == 0.0 and 0 < bad < TINY:
+            allowed = f"≥ {TINY:.2g}, the least that a device tells from 0"
+        raise InputError(f"{path} must be {allowed}, got {bad:g}{hint}")
+
+
+def _require_whole(path: str, value: Any) -> None:
     """Raise InputError unless `value` holds whole numbers that fit an int32."""
-    as_array(path, value)
-    if is_traced(value):
+    if is_traced(as_array(path, value)):
         return
     host = np.asarray(value, np.float64)
     bad = host[(host != np.round(host)) | (np.abs(host) > MOST)]
     if bad.size:
         most = f" and no more than {MOST}" if abs(bad.flat[0]) > MOST else ""
         raise InputError(f"{path} must be whole{most}, got {bad.flat[0]:g}")
-
-
-def refuse_outside(path: str, host: np.ndarray, bounds: Bounds) -> None:
-    """Raise InputError unless all numbers of `host` are within `bounds`."""
-    good = bounds.hold(host)
-    if not good.all():
-        allowed, bad = str(bounds), host[~good].flat[0]
-        if bounds.above == 0.0 and 0 < bad < TINY:
-            allowed = f"≥ {TINY:.2g}, the least that a device tells from 0"
-        raise InputError(f"{path} must be {allowed}, got {bad:g}")
-
-
-def require(array: jax.Array, bounds: Bounds, message: str) -> None:
-    """Raise InputError(`message`) unless all numbers are within `bounds`; see `check_traced`."""
-    if is_traced(array):
-        check_traced(bounds.hold(array))
-    elif not bounds.hold(np.asarray(array)).all():
-        raise InputError(message)
 
 
 # Traced values: `simulate` and its kin collect the checks of traced numbers while they enter, and
@@ -234,27 +221,32 @@ def nan_unless(checks: list[Any], values: T) -> T:
     return jax.tree.map(lambda x: jnp.where(good, x, jnp.nan), values)
 
 
-def cast_fields(part: T, name: str) -> T:
-    """Return `part` with its traced fields as arrays; InputError at the first invalid value."""
+def cast_fields(part: T, path: str, cast_inner: Callable[[Any, str], Any] | None = None) -> T:
+    """Return `part` with its traced fields as arrays; InputError at the first invalid value.
+
+    `cast_inner` does so for the parts inside, by default this function.
+    """
     value_of: Any = part
+    if not _is_part(part):
+        name = path.rpartition(".")[2]
+        raise InputError(
+            f"{path} must be declared: `{name}: float = jo.traced(...)` in its class if it "
+            "multiplies, `jo.static(...)` if it counts or chooses; or hold a part, "
+            f"got {shown(part)}"
+        )
     changes = {}
     for field in dataclasses.fields(value_of):
-        value, path = getattr(part, field.name), f"{name}.{field.name}"
-        if field.metadata.get("static"):
-            if value is not None or field.default is not None:
-                changes[field.name] = _cast_static(path, value, **field.metadata)
-        elif _is_part(value):
-            changes[field.name] = cast_fields(value, path)
-        elif "rank" not in field.metadata:
-            raise InputError(
-                f"{path} must be declared: `{field.name}: float = jo.traced(...)` in its class if "
-                "it multiplies, `jo.static(...)` if it counts or chooses; or hold a part, "
-                f"got {shown(value)}"
-            )
-        elif value is not None:
-            changes[field.name] = _cast_traced(path, value, **field.metadata)
-        elif field.default is not None:
-            raise InputError(f"{path} must be given, got None")
+        value, place, rules = getattr(part, field.name), f"{path}.{field.name}", field.metadata
+        if value is None and field.default is None:
+            continue
+        if rules.get("static"):
+            changes[field.name] = _cast_static(place, value, **rules)
+        elif _is_part(value) or "rank" not in rules:
+            changes[field.name] = (cast_inner or cast_fields)(value, place)
+        elif value is None:
+            raise InputError(f"{place} must be given, got None")
+        else:
+            changes[field.name] = _cast_traced(place, value, **rules)
     return dataclasses.replace(value_of, **changes)
 
 
@@ -307,24 +299,19 @@ def _cast_traced(path: str, value: Any, rank: int, dtype: str, bounds: Bounds) -
     if dtype == "key":
         return key(path, value, axes=1)
     rules = bounds, dtype
-    if dtype == "int32" and _valid.get(id(value)) != rules:
-        refuse_fractions(path, value)
+    known = _valid.get(id(value)) == rules
+    if dtype == "int32" and not known:
+        _require_whole(path, value)
     array = as_array(path, value, dtype)
     if not rank <= array.ndim <= rank + 1:
         shape = "a number" if rank == 0 else f"an array of {rank} axes"
         raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if is_traced(array):
-        if dtype != "int32":
-            check_traced(bounds.hold(array))
-        return array
-    if _valid.get(id(array)) == rules:
-        return array
-    if dtype != "int32":
-        refuse_outside(path, np.asarray(array), bounds)
-    if array is value:  # a jax array, which never changes: one check is enough
-        _mark_valid(array, rules)
+    if dtype != "int32" and not known:
+        require(path, array, bounds)
+    if array is value and not known and not is_traced(array):
+        _mark_valid(array, rules)  # a jax array never changes: one check is enough
     return array
 
 
@@ -362,21 +349,11 @@ def check_direction(
             f"{path} must be an optax transformation such as {like}, got {shown(optimizer)}"
         )
     try:
-        try:
-            shape, dtype, along = _first_update(optimizer, dim)
-        except TypeError:  # not hashable: computed anew each time
-            shape, dtype, along = _first_update.__wrapped__(optimizer, dim)
+        along = _first_update(optimizer, dim)
     except Exception as error:
         raise InputError(
-            f"{path} must take a gradient [d] and a model [d]: {first_line(error)}"
+            f"{path} must answer a gradient float32[{dim}] by one like it: {first_line(error)}"
         ) from error
-    if (shape, dtype) != ((dim,), "float32"):
-        raise InputError(
-            f"{path} must answer a gradient float32[{dim}] by one of that shape, "
-            f"got {dtype}{list(shape)}"
-        )
-    if not np.isfinite(along):
-        raise InputError(f"{path} must answer a gradient by finite numbers, got NaN or inf")
     if along < 0 and not downhill:
         raise InputError(
             f"{path} must not point against the gradient, as optax.sgd(…) and optax.adam(…) do: "
@@ -391,16 +368,15 @@ def check_direction(
 
 
 @functools.lru_cache(maxsize=64)
-def _first_update(
-    optimizer: "optax.GradientTransformation", dim: int
-) -> tuple[tuple[int, ...], str, float]:
-    """Shape and dtype of the first update to a random gradient, and their inner product."""
+def _first_update(optimizer: "optax.GradientTransformation", dim: int) -> float:
+    """Return the inner product of a random gradient and the first update to it."""
     with jax.ensure_compile_time_eval():
         # NumPy where possible: each JAX operation is a program to compile or to load.
         probe = np.random.default_rng(0).standard_normal(dim).astype(np.float32)
         gradient, model = jnp.asarray(probe), jnp.asarray(np.zeros(dim, np.float32))
-        update, _ = optimizer.update(gradient, optimizer.init(model), model)
-        update = jnp.asarray(update)
-        same = update.shape == probe.shape
-        along = float(np.vdot(probe, np.asarray(update))) if same else 0.0
-        return update.shape, update.dtype.name, along
+        update = np.asarray(optimizer.update(gradient, optimizer.init(model), model)[0])
+    if (update.shape, update.dtype) != (probe.shape, probe.dtype):
+        raise ValueError(f"got {update.dtype}{list(update.shape)}")
+    if not np.isfinite(update).all():
+        raise ValueError("got NaN or inf")
+    return float(np.vdot(probe, update))

@@ -7,11 +7,14 @@ the values that a field allows, so that checks, casts and sweeps need no second 
 import dataclasses
 import difflib
 import functools
+import hashlib
 import inspect
+import itertools
+import json
 import os
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +24,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Memory: TypeAlias = Any  # any pytree of arrays, of the same shapes in every round; None for none
+# Any pytree of arrays, of the same shapes in every round; None for none.
+Memory: TypeAlias = Annotated[Any, "memory"]
 Numbers: TypeAlias = ArrayLike | Sequence[float]  # as users write them: numbers, lists, arrays
 Seed: TypeAlias = PRNGKeyArray | int  # a random key, or n for jax.random.key(n)
 Scalar: TypeAlias = Float[Array, ""]
@@ -31,6 +35,7 @@ Vectors: TypeAlias = Float[Array, "user d"]  # one vector for each user
 Path: TypeAlias = str | os.PathLike[str]
 
 TINY = float(np.finfo(np.float32).tiny)  # devices flush smaller numbers to 0
+MANY = 32  # numbers; longer arrays are described by their shape and a digest
 
 
 class Traced(Generic[T]):
@@ -206,29 +211,19 @@ def canonical(value: T) -> T:
     An optax transformation made twice is two closures, which compare by identity and would be
     two programs; of those that one library function made from equal arguments, one is used.
     """
-    seen = _Seen(_fingerprint(value, ()), value)
     try:
-        return _first(seen)
+        alike = _alike(_fingerprint(value, ()))
     except TypeError:  # something unhashable inside: identity decides
         return value
-
-
-class _Seen:
-    """A value that compares by its fingerprint."""
-
-    def __init__(self, fingerprint: tuple[Any, ...], value: Any) -> None:
-        self.fingerprint, self.value = fingerprint, value
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
-
-    def __eq__(self, other: Any) -> bool:
-        return self.fingerprint == other.fingerprint
+    if not alike:
+        alike.append(value)
+    return alike[0]
 
 
 @functools.lru_cache(maxsize=256)  # a forgotten value is compiled again, and does no harm
-def _first(seen: _Seen) -> Any:
-    return seen.value
+def _alike(fingerprint: tuple[Any, ...]) -> list[Any]:
+    """Return the list of the first value with this fingerprint, empty at first."""
+    return []
 
 
 _LIBRARIES = ("optax", "jax", "functools")
@@ -264,4 +259,106 @@ def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a cell that is not filled yet
-        return ()
+        return None
+
+
+def describe(value: Any) -> Any:
+    """Describe a value as JSON can hold it: parts by their fields, arrays and code by a digest.
+
+    Values that are built alike are described alike, in every process.
+    """
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [f for f in dataclasses.fields(value) if f.metadata.get("told", True)]
+        values = {f.name: describe(getattr(value, f.name)) for f in fields}
+        return {"is": type(value).__qualname__, **_class_code(type(value)), **values}
+    if isinstance(value, dict):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return {"key": describe(jax.random.key_data(value))}
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return _describe_array(np.asarray(value))
+    if isinstance(value, tuple | list):
+        return [describe(v) for v in value]
+    return _describe_object(value)
+
+
+def _describe_array(value: np.ndarray) -> Any:
+    if value.size <= MANY and value.dtype.kind in "biuf":
+        if value.dtype.kind == "f":  # in as few digits as tell float32 numbers apart
+            value = np.vectorize(lambda x: float(str(np.float32(x))), otypes=[float])(value)
+        return describe(value.tolist())
+    digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
+    return {"shape": list(value.shape), "sha256": digest}
+
+
+def _describe_object(value: Any) -> Any:
+    """Describe a function by its name, code and closure, and anything else by its repr."""
+    if isinstance(value, functools.partial):
+        return {"partial": [describe(v) for v in (value.func, value.args, value.keywords)]}
+    if isinstance(value, types.MethodType):
+        return {"method": describe(value.__func__), "of": describe(value.__self__)}
+    if isinstance(value, types.FunctionType):
+        cells = map(_contents, value.__closure__ or ())
+        closure = ["itself" if content is value else describe(content) for content in cells]
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return {
+            "function": f"{value.__module__}.{value.__qualname__}",
+            "code": _code_digest(value.__code__),
+            **({"holds": closure} if closure else {}),
+            **({"defaults": describe(defaults)} if defaults else {}),
+        }
+    if isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+        return describe(value.__wrapped__)  # a jitted function, whose repr holds an address
+    if isinstance(value, type) or repr(value) == object.__repr__(value):
+        return {"is": getattr(value, "__qualname__", type(value).__qualname__)}
+    return " ".join(repr(value).split())
+
+
+def _class_code(cls: type) -> dict[str, str]:
+    """Return a digest of a user's class; the package's own classes go by its version."""
+    if cls.__module__.partition(".")[0] == "jaxota":
+        return {}
+    digest = hashlib.sha256()
+    for name, member in sorted(vars(cls).items()):
+        function = inspect.unwrap(getattr(member, "__func__", getattr(member, "fget", member)))
+        if isinstance(function, types.FunctionType):
+            digest.update(f"{name} {_code_digest(function.__code__)} ".encode())
+    return {"code": digest.hexdigest()[:16]}
+
+
+def _code_digest(code: types.CodeType) -> str:
+    digest = hashlib.sha256(code.co_code)
+    for constant in code.co_consts:
+        if isinstance(constant, frozenset):  # its order differs from process to process
+            constant = sorted(map(repr, constant))
+        nested = isinstance(constant, types.CodeType)
+        digest.update((_code_digest(constant) if nested else repr(constant)).encode())
+    digest.update(" ".join(code.co_names).encode())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint(description: Any) -> str:
+    """Return a digest of a description."""
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def difference(here: Any, there: Any, path: str = "") -> str | None:
+    """Say where two descriptions first differ; None if they do not."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        names = [*sorted(here.keys() ^ there.keys()), *here]  # first what one of them lacks
+        places = ((here.get(k), there.get(k), f"{path}.{k}" if path else k) for k in names)
+        return next(filter(None, itertools.starmap(difference, places)), None)
+    if here == there:
+        return None
+    return f"{path} is {_short(there)} there and {_short(here)} here"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("is") or value.get("function") or "other data")
+    text = json.dumps(value, ensure_ascii=False) if value is not None else "not set"
+    return text if len(text) <= 60 else text[:57] + "..."

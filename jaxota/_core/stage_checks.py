@@ -1,24 +1,28 @@
 """Checks of stages: on entry that they offer their protocol, while tracing what they return.
 
 Stages may be a user's own. What does not fit raises one line that names the field or method, what
-it must be, and the protocol to read. Compiled programs hold nothing of these checks. This module
-knows protocols by name, as the stages import it.
+it must be, and the protocol to read. The protocols are the rule: their properties and methods, and
+the annotations of what these return. Compiled programs hold nothing of these checks.
 """
 
 import dataclasses
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+import types
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxota._core.inputs import is_real, shown, whole
+from jaxota import stages  # whose modules import this one, too
+from jaxota._core.inputs import cast_fields, is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
-from jaxota._core.state import Moments
+from jaxota._core.state import PLANNED, State
 from jaxota.errors import InputError
+from jaxota.history import DIMENSIONS, LABELS
 
 if TYPE_CHECKING:
     from jaxota.tasks.problem import Problem, Task
@@ -37,13 +41,23 @@ STAGES = {
     "channel.fading.answer": ("Answer", "jo.Inversion()"),
     "task": ("Task", "jo.tasks.synthetic_regression(...)"),
 }
-PLANNED = tuple(f.name for f in dataclasses.fields(Moments) if f.name != "peak")
 
 
 # --- On entry: is it a part, and does it offer what its stage asks? ---
 
 
-def is_part(path: str, value: Any, protocol: str, like: str) -> None:
+def cast_stage(part: Any, path: str) -> Any:
+    """Return a part with its numbers as arrays; InputError where a stage does not fit its place."""
+    protocol, like = STAGES.get(path, ("", ""))
+    if protocol:
+        _check_part(path, part, protocol, like)
+    part = cast_fields(part, path, cast_stage)
+    if protocol:
+        offers(path, part, getattr(stages, protocol), like)
+    return part
+
+
+def _check_part(path: str, value: Any, protocol: str, like: str) -> None:
     """Raise InputError unless `value` is a part."""
     if isinstance(value, type):
         got = f"the class {value.__name__} itself: write {value.__name__}(...)"
@@ -118,160 +132,168 @@ def _refuse(message: str, protocol: str) -> NoReturn:
 
 # --- While tracing: does a method return what its protocol says? ---
 
-# What each method must return, as a message says it, and at once the rule: [axes] is an array of
-# this shape, in which `user` and `d` have the problem's sizes and other names any size; [shape] is
-# asked for by the call. Methods that are not listed may return anything.
-LINK = "a jo.Link of heard, gain, amplification [user] and floor []"
-UPDATE = "a jo.LocalUpdate of arrays [user, d]"
-RETURNS = {
-    "LocalRule": {"start": "(control [d], memory)", "__call__": UPDATE, "remember": "memory"},
-    "Compressor": {
-        "start": "memory",
-        "report": "a dict of arrays [user]",
-        "encode": "(values [user, s], memory)",
-        "decode": "an average [d]",
-        "remember": "memory",
-    },
-    "Precoder": {"energy": "an energy, [] or [user]"},
-    "Fades": {"start": "memory", "links": "(link, link, memory)"},
-    "Law": {"start": "memory", "draw": "(gains [shape], memory)"},
-    "Answer": {"__call__": LINK},
-    "Noise": {"draw": "draws of the shape [shape]"},
-    "Medium": {"__call__": "a carrier"},
-    "Carrier": {"start": "memory", "links": "(link, link, memory)"},
-    "Estimator": {"start": "memory", "__call__": "(estimate [d], memory)"},
-    "Server": {"start": "memory", "__call__": "(model [d], memory)", "output": "a model [d]"},
-    "Problem": {"init": "a model [d]", "score": "a dict of numbers"},
-}
-# Number of the argument that holds the memory before the call. The memory after it is like it;
-# that of `encode` may be anything, as `remember` makes memory of it.
-BEFORE = {
-    **{"LocalRule.remember": 0, "Compressor.remember": 0, "Estimator.__call__": 4},
-    **{"Server.__call__": 1, "Law.draw": 2, "Fades.links": 2, "Carrier.links": 1},
-}
-
 
 class Checked:
-    """A stage in its place: the results of its methods are checked by `RETURNS`."""
+    """A stage in its place: its methods must return what their protocol declares."""
 
-    def __init__(self, part: Any, path: str, protocol: str, problem: Any) -> None:
+    def __init__(self, part: Any, path: str, protocol: type, problem: Any) -> None:
         self.part, self.path, self.protocol, self.problem = part, path, protocol, problem
 
     def __getattr__(self, name: str) -> Any:
-        member = getattr(self.part, name)
-        if name not in RETURNS[self.protocol]:
+        member, declared = getattr(self.part, name), vars(self.protocol).get(name)
+        if not inspect.isfunction(declared):
             return member
-        return lambda *arguments: Call(self, name, arguments).result(member(*arguments))
+        signature = inspect.signature(declared)
+        path = self.path if name == "__call__" else f"{self.path}.{name}"
+
+        def checked_call(*arguments: Any) -> Any:
+            call = _Call(self, name, signature.bind(self, *arguments).arguments)
+            return call.cast(f"{path}(...)", member(*arguments), signature.return_annotation)
+
+        return checked_call
 
     def __call__(self, *arguments: Any) -> Any:
         return self.__getattr__("__call__")(*arguments)
 
 
-class Call(NamedTuple):
+class _Call(NamedTuple):
     """One call of a stage's method: checks its result, and casts numbers to float32."""
 
     stage: Checked
     method: str
-    arguments: tuple[Any, ...] = ()
+    given: dict[str, Any]  # arguments, by their names in the protocol
 
-    def result(self, value: Any) -> Any:
-        wanted = RETURNS[self.stage.protocol][self.method]
-        if self.method == "draw":
-            shape = getattr(self.arguments[1], "shape", self.arguments[1])
-            wanted = wanted.replace("[shape]", str(list(shape)))
-        if self.stage.protocol == "LocalRule" and not self.stage.controlled:
-            wanted = wanted.replace("control [d]", "None")
-        if not wanted.startswith("("):
-            return self.item(value, wanted, wanted)
-        items = re.split(r", (?![^\[]*\])", wanted[1:-1])  # at the commas outside of brackets
-        if not isinstance(value, tuple | list) or len(value) != len(items):
-            self.refuse(value, wanted)
-        return tuple(self.item(v, item, wanted) for v, item in zip(value, items, strict=True))
+    def cast(self, path: str, value: Any, declared: Any) -> Any:
+        """Return `value`, in the place `path` of the result, as the annotation `declared` says."""
+        origin, inner = get_origin(declared), get_args(declared)
+        if declared is Any:
+            return value
+        if declared is Memory:
+            return self.memory(path, value)
+        if origin is types.UnionType:
+            return self.optional(path, value, inner[0])
+        if origin is tuple and isinstance(value, tuple | list) and len(value) == len(inner):
+            places = [f"{path}[{number}]" for number in range(len(inner))]
+            return tuple(map(self.cast, places, value, inner))
+        if origin is dict and isinstance(value, dict):
+            return {k: self.cast(f"{path}[{k!r}]", v, inner[1]) for k, v in value.items()}
+        if getattr(declared, "_is_protocol", False):
+            offers(path, value, declared, "the channel itself")
+            return Checked(value, path, declared, self.stage.problem)
+        if dataclasses.is_dataclass(declared):
+            kinds = {field.name: field.type for field in dataclasses.fields(declared)}
+            if all(hasattr(value, name) for name in (*kinds, "replace")):
+                values = {k: (f"{path}.{k}", getattr(value, k), kinds[k]) for k in kinds}
+                return value.replace(**{k: self.cast(*values[k]) for k in kinds})
+        if hasattr(declared, "dim_str") and self.fits(value, declared.dim_str):
+            return jnp.asarray(value, "float32")
+        return self.refuse(path, value, _words(declared))
 
-    def item(self, value: Any, item: str, wanted: str) -> Any:
-        """Return one `item` of the result; the message says all that is `wanted`."""
-        if item == "memory":
-            return self.memory(value)
-        if item in ("link", LINK):
-            axes = {"heard": "[user]", "gain": "[user]", "amplification": "[user]", "floor": "[]"}
-            return self.fields(value, LINK, axes)
-        if item == UPDATE:
-            return self.update(value)
-        if item == "a carrier":
-            return _carrier(f"{self.stage.path}(...)", value, self.stage.problem)
-        if item.startswith("a dict"):
-            return self.named(value, item)
-        if item == "None" and value is None:
-            return None
-        return self.array(value, item, wanted)
+    def optional(self, path: str, value: Any, declared: Any) -> Any:
+        """Return `value`, which may be None; controls are given exactly if the rule has them."""
+        if self.method == "start" or path.endswith(".controls"):
+            controlled = self.stage.controlled
+            if controlled != (value is not None):
+                wanted = _words(declared) if controlled else "None"
+                self.refuse(path, value, f"{wanted}, as `controlled` is {controlled}")
+        return None if value is None else self.cast(path, value, declared)
 
-    def array(self, value: Any, axes: str, wanted: str) -> Array:
-        """Return `value` as float32 if it has one of the shapes in the text `axes`."""
-        known = {"user": self.stage.problem.users, "d": self.stage.problem.dim}
-        shapes = [shape.split(", ") if shape else [] for shape in re.findall(r"\[(.*?)\]", axes)]
-        sizes = {name: known[name] for shape in shapes for name in shape if name in known}
-        real = is_real(value, flags=True)
-        if not real or not any(_fits(np.shape(value), shape, sizes) for shape in shapes):
-            self.refuse(value, wanted, **sizes)
-        return jnp.asarray(value, "float32")
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Sizes of axes by name, and the *shape that a call of `draw` asks for."""
+        problem, shape, fresh = self.stage.problem, self.given.get("shape"), self.given.get("fresh")
+        shape = shape if fresh is None else fresh.shape[1:]
+        return {"user": problem.users, "d": problem.dim, "shape": shape}
 
-    def named(self, value: Any, wanted: str) -> dict[str, Array]:
-        if not isinstance(value, dict):
-            self.refuse(value, wanted)
-        axes = "[user]" if "[user]" in wanted else "[]"
-        return {name: self.array(array, axes, wanted) for name, array in value.items()}
+    def fits(self, value: Any, axes: str) -> bool:
+        """Return whether real numbers have these axes: of sizes in the text, known, or else any."""
+        if not is_real(value, flags=True):
+            return False
+        shape, sizes = np.shape(value), self.sizes
+        if axes == "*user":  # one number for all users, or one for each
+            return shape in ((), (sizes["user"],))
+        axes = axes.replace("*shape", " ".join(map(str, sizes["shape"] or ())))
+        wanted = [int(axis) if axis.isdigit() else sizes.get(axis) for axis in axes.split()]
+        pairs = zip(wanted, shape, strict=False)
+        return len(wanted) == len(shape) and all(size in (None, actual) for size, actual in pairs)
 
-    def fields(self, value: Any, wanted: str, axes: dict[str, str]) -> Any:
-        """Return `value`, a part with arrays of these `axes` in its fields."""
-        if not all(hasattr(value, name) for name in (*axes, "replace")):
-            self.refuse(value, wanted)
-        arrays = {k: self.array(getattr(value, k), shape, wanted) for k, shape in axes.items()}
-        return value.replace(**arrays)
-
-    def update(self, value: Any) -> Any:
-        names, controlled = ("update", "controls", "moved"), self.stage.controlled
-        if not all(hasattr(value, name) for name in (*names, "memory", "reports")):
-            self.refuse(value, UPDATE)
-        if controlled != (value.controls is not None):
-            which = "with" if controlled else "without"
-            self.refuse(value, f"a jo.LocalUpdate {which} controls")
-        axes = {k: "[user, d]" for k in names if k == "update" or getattr(value, k) is not None}
-        reports = self.named(dict(value.reports or {}), "a dict of arrays [user]")
-        return self.fields(value, UPDATE, axes).replace(reports=reports)
-
-    def memory(self, value: Any) -> Memory:
+    def memory(self, path: str, value: Any) -> Memory:
         """Return memory: alike before and after a call; before round 1 any pytree of arrays."""
-        before = BEFORE.get(f"{self.stage.protocol}.{self.method}")
-        if before is not None:
-            memory = self.arguments[before]
-            memory = memory.server if self.stage.protocol == "Server" else memory
-            return self.alike(value, memory, "memory as `start` does")
-        return jax.tree.map(self.first_memory, value) if self.method == "start" else value
+        of_users = hasattr(self.stage.protocol, "remember")  # at the end of a round
+        if self.method == "start":
+            return jax.tree.map(lambda leaf: self.first_memory(path, leaf, of_users), value)
+        if of_users and self.method != "remember":
+            return value  # anything, of which `remember` makes memory
+        (before,) = (self.given[k] for k in ("before", "memory", "state") if k in self.given)
+        before = before.server if isinstance(before, State) else before
+        return _alike(path, value, before, "memory like that of `start`", self.stage.protocol)
 
-    def first_memory(self, leaf: Any) -> Array:
+    def first_memory(self, path: str, leaf: Any, of_users: bool) -> Array:
         """Return an array of the memory before round 1; those of users begin with their axis."""
         try:
             array = jnp.asarray(leaf)
         except (TypeError, ValueError):
-            self.refuse(leaf, "memory, a pytree of arrays")
-        users = self.stage.problem.users
-        if self.stage.protocol in ("LocalRule", "Compressor") and array.shape[:1] != (users,):
-            self.refuse(leaf, "memory, arrays [user, …]", user=users)
+            self.refuse(path, leaf, "memory, a pytree of arrays")
+        if of_users and array.shape[:1] != (self.stage.problem.users,):
+            self.refuse(path, leaf, "memory, arrays [user, …]")
         return array.astype("float32") if _is_float(array) else array
 
-    def alike(self, value: Any, model: Any, wanted: str) -> Any:
-        """Return `value`, a pytree of the structure, shapes and types of `model`."""
-        pairs = zip(jax.tree.leaves(value), jax.tree.leaves(model), strict=False)
-        structures: list[Any] = [jax.tree.structure(tree) for tree in (value, model)]
-        if structures[0] != structures[1] or not all(_same_type(new, old) for new, old in pairs):
-            self.refuse(value, f"{wanted}, {shown(_shapes(model))}")
-        return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.result_type(old)), value, model)
+    def refuse(self, path: str, got: Any, wanted: str) -> NoReturn:
+        named = set(re.findall(r"\w+", wanted))
+        sizes = (f", {name} = {size}" for name, size in self.sizes.items() if name in named)
+        _refuse_result(path, got, wanted + "".join(sizes), self.stage.protocol)
 
-    def refuse(self, got: Any, wanted: str, **sizes: int) -> NoReturn:
-        method = "" if self.method == "__call__" else f".{self.method}"
-        where = "".join(f", {name} = {size}" for name, size in sizes.items())
-        words = f"{self.stage.path}{method}(...) must return {wanted}{where}"
-        _refuse(f"{words}, got {shown(_shapes(got))}", self.stage.protocol)
+
+def _refuse_result(path: str, got: Any, wanted: str, protocol: type) -> NoReturn:
+    verb = "return" if path.endswith("(...)") else "be"
+    _refuse(f"{path} must {verb} {wanted}, got {_shapes(got)}", protocol.__name__)
+
+
+def _words(declared: Any) -> str:
+    """Say what an annotation means."""
+    if declared is Memory:
+        return "memory"
+    if get_origin(declared) is tuple:
+        return f"({', '.join(map(_words, get_args(declared)))})"
+    if get_origin(declared) is types.UnionType:
+        return f"{_words(get_args(declared)[0])} or None"
+    if hasattr(declared, "dim_str"):
+        return f"array [{declared.dim_str.replace(' ', ', ')}]".replace("[*user]", "[] or [user]")
+    return "a dict" if get_origin(declared) is dict else f"a jo.{declared.__name__}"
+
+
+def _alike(path: str, value: Any, model: Any, wanted: str, protocol: type) -> Any:
+    """Return `value`, a pytree of the structure, shapes and types of `model`."""
+
+    def leaf(new: Any, old: Any) -> Array:
+        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
+        if not same or jnp.shape(new) != jnp.shape(old):
+            raise TypeError
+        return jnp.asarray(new, jnp.result_type(old))
+
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (value, model)]
+    try:
+        if structures[0] == structures[1]:
+            return jax.tree.map(leaf, value, model)
+    except (TypeError, ValueError):  # also of leaves that are no numbers
+        pass
+    _refuse_result(path, value, f"{wanted}, {_shapes(model)}", protocol)
+
+
+def _is_float(value: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+
+
+def _shapes(value: Any) -> str:
+    """Show a value in a few words, its arrays by type and shape, such as float32[3,4]."""
+
+    def leaf(x: Any) -> Any:
+        return f"{x.dtype}{list(x.shape)}".replace(" ", "") if hasattr(x, "dtype") else x
+
+    return shown(jax.tree.map(leaf, value)).replace("'", "")
+
+
+# --- The stages of a run, each in its place ---
 
 
 def checked(value: Any, path: str, problem: "Problem") -> Any:
@@ -282,45 +304,48 @@ def checked(value: Any, path: str, problem: "Problem") -> Any:
         if stage in STAGES:
             changes[field.name] = checked(getattr(value, field.name), stage, problem)
     value = value.replace(**changes) if changes else value
-    return Checked(value, path, STAGES[path][0], problem) if path in STAGES else value
+    if path not in STAGES:
+        return value
+    return Checked(value, path, getattr(stages, STAGES[path][0]), problem)
 
 
-def problem(task: "Task", trial: Any) -> "Problem":
-    """Return the task's problem of this trial."""
-    return _fitting_problem("task.problem(...)", task.problem(trial), task)
+def problem(task: "Task", trial: Any, calibration: bool = False) -> "Problem":
+    """Return the task's problem of this trial, or the part of it that is for calibration."""
+    found = task.problem(trial)
+    _check_problem("task.problem(...)", found, task)
+    if calibration:
+        found = found.head()
+        _check_problem("task.problem(...).head()", found, task)
+    return found
 
 
-def calibration_problem(task: "Task", trial: Any) -> "Problem":
-    """Return the part of the trial's problem that is for calibration."""
-    return _fitting_problem("task.problem(...).head()", problem(task, trial).head(), task)
-
-
-def _fitting_problem(path: str, value: "Problem", task: "Task") -> "Problem":
-    from jaxota.tasks.problem import Problem
-
-    offers(path, value, Problem, "those of jo.tasks")
+def _check_problem(path: str, problem: "Problem", task: "Task") -> None:
+    offers(path, problem, stages.Problem, "those of jo.tasks")
     for name in ("users", "dim"):
-        wanted, got = getattr(task, name), getattr(value, name)
+        wanted, got = getattr(task, name), getattr(problem, name)
         if wanted != got:
             raise InputError(f"{path}.{name} must be that of the task, {wanted}, got {got}")
-    return value
 
 
 def checked_problem(problem: Any) -> Any:
     """Return `problem` with its initial model and its scores checked."""
-    return Checked(problem, "task.problem(...)", "Problem", problem)
+    return Checked(problem, "task.problem(...)", stages.Problem, problem)
 
 
 def gradient(method: str, value: Any, model: Any) -> Any:
     """Return `value`, the gradient at `model` that a `method` of the problem returned."""
-    return Call(checked_problem(None), method).alike(value, model, "a gradient")
+    path = f"task.problem(...).{method}(...)"
+    return _alike(path, value, model, "a gradient", stages.Problem)
 
 
-def _carrier(path: str, value: Any, problem: "Problem") -> Checked:
-    from jaxota.stages import Carrier
-
-    offers(path, value, Carrier, "the channel itself")
-    return Checked(value, path, "Carrier", problem)
+def check_scores(names: Iterable[str], by: str = "task") -> None:
+    """Raise InputError at the first score without a name, or with that of another result."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or "/" in name:
+            raise InputError(f"{by} must name a score by words without /, got {name!r}")
+        if name in DIMENSIONS or name in LABELS:
+            taken = "as results and tables have that name: choose another"
+            raise InputError(f"{by} must not name a score {name!r}, {taken}")
 
 
 class Unplanned(NamedTuple):
@@ -334,37 +359,3 @@ class Unplanned(NamedTuple):
             f"block.moments.{name} must be asked for: `needs = ({need!r},)` in the class of the "
             "precoder or estimator that reads it"
         )
-
-
-def _fits(shape: tuple[int, ...], axes: list[str], sizes: dict[str, int]) -> bool:
-    """Return whether each axis has its size: a number in the text, a known one, or else any."""
-    wanted = [int(axis) if axis.isdigit() else sizes.get(axis) for axis in axes]
-    pairs = zip(wanted, shape, strict=False)
-    return len(wanted) == len(shape) and all(size in (None, actual) for size, actual in pairs)
-
-
-def _is_float(value: Any) -> bool:
-    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
-
-
-def _same_type(new: Any, old: Any) -> bool:
-    """Return whether shapes are equal, and types too or both floating-point."""
-    try:
-        same = jnp.result_type(new) == jnp.result_type(old) or (_is_float(new) and _is_float(old))
-        return same and jnp.shape(new) == jnp.shape(old)
-    except (TypeError, ValueError):
-        return False
-
-
-class _Shape:
-    """Shape and type of an array in a message, such as float32[3,4]."""
-
-    def __init__(self, array: Any) -> None:
-        self.text = f"{array.dtype}{list(array.shape)}".replace(" ", "")
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _shapes(value: Any) -> Any:
-    return jax.tree.map(lambda x: _Shape(x) if hasattr(x, "dtype") else x, value)

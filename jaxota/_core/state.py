@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
@@ -110,16 +109,6 @@ class Plan:
 
     replace = dataclasses.replace
 
-    def moments(self, controlled: bool) -> tuple[Moments, ...]:
-        """Return the statistics of each block; there are two if the algorithm is `controlled`."""
-        averages = self.average_mean, self.average_var
-        model = _moments(self.update_energy, self.model_mean, self.model_var, *averages)
-        if not controlled:
-            return (model,)
-        averages = self.average_control_mean, self.average_control_var
-        control = _moments(self.control_energy, self.control_mean, self.control_var, *averages)
-        return model, control
-
     def save(self, path: Path) -> None:
         """Write the plan to `path`, an .npz file."""
         path = inputs.path("path", path)
@@ -144,6 +133,11 @@ class Plan:
             ) from None
 
 
-def _moments(energy: Any, mean: Any, var: Any, average_mean: Any, average_var: Any) -> Moments:
-    peak = jnp.full_like(energy, jnp.max(energy)) if energy is not None else None
-    return Moments(energy, peak, mean, var, average_mean, average_var)
+# Names that stages give to statistics of a block → fields of the plan, for both blocks.
+PLANNED = {
+    "energy": ("update_energy", "control_energy"),
+    "mean": ("model_mean", "control_mean"),
+    "var": ("model_var", "control_var"),
+    "average_mean": ("average_mean", "average_control_mean"),
+    "average_var": ("average_var", "average_control_var"),
+}

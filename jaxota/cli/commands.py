@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxota._core import files
 from jaxota.cli import process, progress
 from jaxota.errors import InputError
 
@@ -89,7 +90,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
 
 def size(job: Any) -> str:
     """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
-    from jaxota._core.batching import format_bytes
+    from jaxota._core.devices import format_bytes
     from jaxota.reports import counted
 
     study, settings = job.study, job.settings
@@ -105,7 +106,7 @@ def size(job: Any) -> str:
 
 def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
     """InputError where a sweep is larger than the user, or the disk, has room for."""
-    from jaxota._core.batching import format_bytes
+    from jaxota._core.devices import format_bytes
     from jaxota.study.executor import check_disk
 
     if job.settings.programs > programs:
@@ -118,7 +119,7 @@ def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
 
 def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
-    from jaxota._core.batching import format_bytes
+    from jaxota._core.devices import format_bytes
     from jaxota.reports import counted
 
     def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -190,7 +191,7 @@ def bench_(arguments: argparse.Namespace) -> int:
         # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
         with (
             subprocess.Popen(command, start_new_session=True) as child,
-            process.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
+            files.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
         ):
             if child.wait():
                 return 1

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxota._core import files
 from jaxota.errors import InputError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-placing = threading.RLock()  # held while files take their places: no moment to end the process
 ending = threading.RLock()  # held by the thread that prints the last line
-_undo: list[Callable[[], object]] = []
 # Says what an interruption leaves.
 kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
 
@@ -48,12 +47,12 @@ def _watch(reading: socket.socket) -> None:
     while (signum := reading.recv(1)[0]) not in _SIGNALS:
         pass
     reading.settimeout(0.05)
-    while not placing.acquire(timeout=0.05):
+    while not files.placing.acquire(timeout=0.05):
         with contextlib.suppress(TimeoutError):
             if reading.recv(1)[0] in _SIGNALS:  # a second Ctrl-C: do not wait
                 break
     ending.acquire()  # other threads wait from now on, and print nothing
-    for step in reversed(tuple(_undo)):
+    for step in reversed(tuple(files.undo_steps)):
         with contextlib.suppress(Exception):
             step()
     _leave(signum)
@@ -64,16 +63,6 @@ def _leave(signum: int, frame: object = None) -> None:
     with contextlib.suppress(OSError):
         os.write(2, f"jaxota: interrupted, {kept()}\n".encode("utf-8", "replace"))
     os._exit(128 + signum)
-
-
-@contextlib.contextmanager
-def undoing(step: Callable[[], object]) -> Iterator[None]:
-    """Take this step if a signal ends the process inside the block."""
-    _undo.append(step)
-    try:
-        yield
-    finally:
-        _undo.remove(step)
 
 
 _PLAIN = {

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from jaxota.cli import process
+from jaxota._core import files
 from jaxota.reports import Report
 
 QUIET = 60.0  # seconds between two lines where there is no terminal
@@ -27,7 +27,7 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     begun: dict[str, float] = {}
     printed = time.monotonic()
 
-    with bar, process.undoing(bar.stop):  # which brings back the cursor
+    with bar, files.undoing(bar.stop):  # which brings back the cursor
         task = bar.add_task(name, total=None)
 
         def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:

@@ -21,14 +21,20 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import files, inputs
 from jaxota._core.arguments import Options
-from jaxota._core.batching import trials_at_once, trials_between_reports
-from jaxota._core.devices import compiled, everywhere, on_devices, spread
+from jaxota._core.devices import (
+    compiled,
+    everywhere,
+    on_devices,
+    spread,
+    trials_at_once,
+    trials_between_reports,
+)
+from jaxota._core.part import describe, fingerprint
 from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.simulation import run_all
-from jaxota.study.describe import describe, fingerprint
 from jaxota.study.resolve import Group
 
 Plans = tuple[Plan, ...]  # one for each rule of a group
@@ -144,9 +150,8 @@ class Programs:
         """Return the program for some runs of a setting's calibration, and how many these are."""
         parts, options = group.parts, group.options
         algorithms = _of_rules(group.rules, parts["algorithms"])
-        runs = trials_between_reports(
-            algorithms, parts["task"], 1, options.rounds, options.calibration_trials
-        )
+        counts = options.rounds, options.calibration_trials
+        runs = trials_between_reports(algorithms, parts["task"], *counts)
         static = _with_size(group, 1, runs), group.structure, group.rules
         return self._compile(_calibration, static, group.rows(0), runs), runs
 

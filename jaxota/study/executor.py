@@ -20,12 +20,12 @@ import jax
 import numpy as np
 
 import jaxota
-from jaxota._core import batching
-from jaxota._core.batching import format_bytes, machine_memory
+from jaxota._core import devices
+from jaxota._core.devices import format_bytes, machine_memory
+from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
-from jaxota.study.describe import describe, difference
 from jaxota.study.layout import Layout, choose_blocks, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study
@@ -70,7 +70,7 @@ class StudyJob:
     def bytes(self) -> int:
         """The size of the results, before chunks are chosen; an estimate where means are kept."""
         blocks = dict.fromkeys(self.settings.traced_sizes, 1)
-        blocks["trial"] = max(1, self.study.trials // batching.FEW)
+        blocks["trial"] = max(1, self.study.trials // devices.FEW)
         return study_layout(self.settings, blocks).bytes
 
     @property

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxota._core import batching
-from jaxota._core.batching import format_bytes
+from jaxota._core import devices
+from jaxota._core.devices import format_bytes
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS
 from jaxota.study.resolve import Group, Settings
@@ -218,12 +218,12 @@ def choose_blocks(
     `memory_of` measures the program of a group for so many settings × trials.
     """
     sizes, trials = settings.traced_sizes, settings.study.trials
-    device = batching.device_memory()
-    spare = int(0.8 * device) if device else batching.machine_memory() // 4
+    device = devices.device_memory()
+    spare = int(0.8 * device) if device else devices.machine_memory() // 4
     room = spare if budget is None else budget
     group = max(settings.groups.values(), key=_bytes_per_row)
     parts, rows = group.parts, math.prod(sizes.values()) * trials
-    moment = batching.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
+    moment = devices.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
     blocks = _blocks(sizes, trials, min(moment, max(1, room // _bytes_per_row(group))))
 
     def measured(blocks: dict[str, int]) -> int:
@@ -264,4 +264,4 @@ def _blocks(sizes: dict[str, int], trials: int, rows: int) -> dict[str, int]:
 def _bytes_per_row(group: Group) -> int:
     """Estimate the bytes of a setting's trial, to find the largest group and a size to try."""
     parts: Any = group.parts
-    return batching.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
+    return devices.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)

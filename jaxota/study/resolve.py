@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxota._core import arguments, inputs
+from jaxota._core import arguments, inputs, stage_checks
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
-from jaxota.history import DIMENSIONS, LABELS, check_scores
+from jaxota.history import DIMENSIONS, LABELS
 from jaxota.study.grid import Axis, Grid, points
 from jaxota.study.study import KEEP, Study
 
@@ -279,7 +279,7 @@ def _scores(group: Group) -> list[str]:
 
     task = jax.tree.unflatten(group.structure, group.rows(0))["task"]
     names = list(jax.eval_shape(score, task))
-    check_scores(names)
+    stage_checks.check_scores(names)
     pairs = [(n, other) for n in names for other in (f"average_{n}", f"{n}_difference")]
     for name, other in pairs:
         if other in names:

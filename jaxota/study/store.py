@@ -22,10 +22,9 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota._core import files
-from jaxota.cli import process
+from jaxota._core.part import difference, fingerprint
 from jaxota.errors import InputError
 from jaxota.study.compile import StoredPlans
-from jaxota.study.describe import difference, fingerprint
 from jaxota.study.layout import Layout
 from jaxota.study.summary import finish
 
@@ -69,7 +68,7 @@ class Store:
         # To choose chunks may fail: before there is a folder.
         layout = None if exists else job.layout()
         try:
-            with process.placing:
+            with files.placing:
                 folder.mkdir(parents=True, exist_ok=True)
                 with filelock.FileLock(folder / ".lock"):
                     if (folder / STUDY).exists():
@@ -134,7 +133,7 @@ class Store:
         layout = self.layout
         region, label = layout.region(number), layout.label(number)
         try:
-            with filelock.FileLock(self.folder / ".lock"), process.placing:
+            with filelock.FileLock(self.folder / ".lock"), files.placing:
                 if self.holds(number):
                     return
                 for name, variable in layout.variables.items():

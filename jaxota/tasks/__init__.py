@@ -5,14 +5,6 @@ gradients and scores of one trial. `tasks.problem` has both protocols. The publi
 in `__init__.pyi`; each is imported when it is first used.
 """
 
-import lazy_loader
+from jaxota.errors import lazy_names
 
-from jaxota.errors import unknown_name
-
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        return _load(name)
-    raise unknown_name(__name__, name, __all__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxota._core import batching, inputs
+from jaxota._core import devices, inputs
 from jaxota._core.part import Numbers, Path, Seed
 from jaxota.errors import InputError
 from jaxota.tasks import image_files, partitions
@@ -144,7 +144,7 @@ def _task(
     indices = partitions.apply(partition, key, train.labels, users, samples)
     # Refused before any image is decoded: a user may ask for more than fits.
     pixels, count = np.size(test.images(np.arange(1))), sum(map(len, indices))
-    batching.refuse_memory(
+    devices.refuse_memory(
         "users · samples", f"{count} images of {pixels} numbers", 8 * count * pixels
     )
     if module is None:

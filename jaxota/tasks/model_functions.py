@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from jaxota._core import inputs
 from jaxota._core.part import Vector
+from jaxota._core.stage_checks import check_scores
 from jaxota.errors import InputError
-from jaxota.history import check_scores
 from jaxota.tasks.sample_tables import Columns
 
 BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once

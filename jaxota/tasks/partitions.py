@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxota._core import batching, inputs
+from jaxota._core import devices, inputs
 from jaxota._core.part import Numbers, Seed
 from jaxota.errors import InputError
 
@@ -220,7 +220,7 @@ def _start(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
-    batching.refuse_memory(
+    devices.refuse_memory(
         "users · samples", f"the indices of {users} · {samples}", 8 * users * samples
     )
     seed = np.asarray(jax.random.key_data(inputs.key("key", key)))

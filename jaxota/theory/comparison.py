@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments, inputs
-from jaxota._core.batching import trials_at_once
-from jaxota._core.devices import compiled, on_devices, spread
+from jaxota._core.devices import compiled, on_devices, spread, trials_at_once
 from jaxota._core.part import Numbers, Scalar, Seed, part
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
