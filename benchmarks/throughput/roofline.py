@@ -17,8 +17,7 @@ import numpy as np
 import jaxota as jo
 from jaxota import rounds
 from jaxota.algorithms import Algorithm
-from jaxota.stages.local import LocalUpdate
-from jaxota.tasks.problem import layout_of
+from jaxota.stages.local import LocalUpdate, layout_of
 
 # Peak operations per second in float32 and bytes per second, from the makers' data sheets. A TPU
 # multiplies in bfloat16: products in float32 ("highest") take six passes.

@@ -23,7 +23,7 @@ from jaxota._core.part import (
 )
 from jaxota._core.state import State
 from jaxota.errors import InputError
-from jaxota.tasks.problem import FlatLayout, Layout, Problem, layout_of
+from jaxota.tasks.problem import Layout, Problem
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -253,6 +253,24 @@ class ControlVariateSGD:
             return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
 
         return jax.vmap(user)(jnp.arange(problem.users))
+
+
+class FlatLayout:
+    """The layout of a problem that has none of its own: the vector itself."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.gradient, self.full_gradient = problem.gradient, problem.full_gradient
+
+    def unravel(self, model: Vector) -> Vector:
+        return model
+
+    def ravel(self, params: Vector) -> Vector:
+        return params
+
+
+def layout_of(problem: Problem) -> Layout:
+    """Return the problem's own layout, or the flat one."""
+    return getattr(problem, "layout", FlatLayout(problem))
 
 
 def norms(values: Vectors) -> PerUser:

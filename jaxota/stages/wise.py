@@ -15,9 +15,17 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, sta
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import SGD, LocalUpdate, Params, gradient_on, minibatches, norms
+from jaxota.stages.local import (
+    SGD,
+    LocalUpdate,
+    Params,
+    gradient_on,
+    layout_of,
+    minibatches,
+    norms,
+)
 from jaxota.stages.server import Aggregate
-from jaxota.tasks.problem import Problem, layout_of
+from jaxota.tasks.problem import Problem
 
 
 @part
