@@ -1,4 +1,4 @@
-"""One communication round, and all rounds of one trial: the heart of the simulator.
+"""One communication round, all rounds of one trial, and all trials: the heart of the simulator.
 
 Everything here is written for one trial, without batch axes; `jax.vmap` runs trials and settings.
 `one_round` goes down the stages once:
@@ -16,15 +16,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota._core import prng, stage_checks
+from jaxota._core.arguments import Options
+from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, Scalar, Vector
-from jaxota._core.state import Info, Ledger, Moments, State
+from jaxota._core.state import Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
-from jaxota.stages.channel import Block, Carrier, noise_over, superpose
+from jaxota.history import History, check_scores
+from jaxota.stages.channel import Block, Carrier, Channel, noise_over, superpose
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate
-from jaxota.tasks.problem import Problem
+from jaxota.tasks.problem import Problem, Task
 
 
 def one_round(
@@ -286,3 +289,77 @@ def _first_state(
         weight=jnp.float32(1.0),
         fading=algorithm.medium(channel).start(k_fading, problem.users),
     )
+
+
+def run_all(
+    options: Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithms: Sequence[Algorithm],
+    channel: Channel,
+    task: Task,
+    plans: Sequence[Plan | None],
+    initial: Float[Array, "trial d"] | None,
+) -> tuple[History, ...]:
+    """Run several algorithms side by side, each with its plan; to be compiled."""
+    every = options.every
+    moments = tuple(map(Algorithm.moments, algorithms, plans))
+
+    def trial(t: Int[Array, ""]) -> Any:
+        problem = stage_checks.problem(task, t)
+        score = stage_checks.checked_problem(problem).score
+
+        def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
+            if every == 1:
+                return score(info.output), _record(info, options.user_power)
+            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
+            # r is the same in all trials, so that this stays a branch under vmap.
+            scores = jax.lax.cond(r % every == 0, score, lambda _: zeros, info.output)
+            return scores, _record(info, options.user_power)
+
+        start = initial[t] if initial is not None else None
+        run = key, t, algorithms, channel, problem, moments, start, options.rounds
+        states, revealed = one_trial(*run, reveal)
+        last = tuple(
+            _last(algorithm, state, problem if options.average_scores else None)
+            for algorithm, state in zip(algorithms, states, strict=True)
+        )
+        return last, revealed
+
+    lasts, revealed = in_chunks(trial, trials, options.chunk)
+    return tuple(
+        _history(last, scores, records, every)
+        for last, (scores, records) in zip(lasts, revealed, strict=True)
+    )
+
+
+def _record(info: Info, user_power: bool) -> dict[str, Array]:
+    """Return the fields of a history that describe one round."""
+    reports = sum(ledger.reports for ledger in info.blocks)
+    record = {"participants": info.participants, "reports": jnp.asarray(reports)}
+    for block, ledger in zip(("", "control_"), info.blocks, strict=False):
+        record |= {
+            f"{block}power": jnp.max(ledger.power),
+            f"mean_{block}power": jnp.mean(ledger.power),
+            f"{block}error": ledger.error,
+            f"{block}deviation": ledger.deviation,
+        }
+        if user_power:
+            record[f"user_{block}power"] = ledger.power
+    return record
+
+
+def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[str, Any]:
+    """Return the fields of a history at a trial's end; a `problem` also scores the average."""
+    model = algorithm.server.output(state.model, state.server)
+    scores = stage_checks.checked_problem(problem).score(state.average) if problem else {}
+    return {"model": model, "average": state.average, "average_scores": scores}
+
+
+def _history(
+    last: dict[str, Any], scores: dict[str, Any], records: dict[str, Any], every: int
+) -> History:
+    check_scores(scores)
+    # Rounds in between were not scored: `reveal` put zeros there.
+    scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+    return History(scores=scores, **records, **last, every=every)

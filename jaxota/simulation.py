@@ -1,24 +1,21 @@
 """`simulate`: all trials of an experiment, calibration included, as one compiled program."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import inputs, stage_checks
+from jaxota._core import inputs
 from jaxota._core.arguments import Options, experiment, refuse_swept
-from jaxota._core.devices import compiled, in_chunks, on_devices
+from jaxota._core.devices import compiled, on_devices
 from jaxota._core.part import Numbers, Seed, suggest_keywords
-from jaxota._core.state import Info, Plan, State
+from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan, measure
-from jaxota.history import History, check_scores
-from jaxota.rounds import one_trial
+from jaxota.history import History
+from jaxota.rounds import run_all
 from jaxota.stages.channel import Channel
-from jaxota.tasks.problem import Problem, Task
+from jaxota.tasks.problem import Task
 
 
 @suggest_keywords
@@ -97,77 +94,3 @@ def run(
     if algorithm.needs and plan is None:
         plan = measure(options, key, algorithm, task, initial=None)
     return run_all(options, key, trials, (algorithm,), channel, task, (plan,), initial)[0]
-
-
-def run_all(
-    options: Options,
-    key: PRNGKeyArray,
-    trials: Int[Array, "trial"],
-    algorithms: Sequence[Algorithm],
-    channel: Channel,
-    task: Task,
-    plans: Sequence[Plan | None],
-    initial: Float[Array, "trial d"] | None,
-) -> tuple[History, ...]:
-    """Run several algorithms side by side, each with its plan; to be compiled."""
-    every = options.every
-    moments = tuple(map(Algorithm.moments, algorithms, plans))
-
-    def trial(t: Int[Array, ""]) -> Any:
-        problem = stage_checks.problem(task, t)
-        score = stage_checks.checked_problem(problem).score
-
-        def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
-            if every == 1:
-                return score(info.output), _record(info, options.user_power)
-            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
-            # r is the same in all trials, so that this stays a branch under vmap.
-            scores = jax.lax.cond(r % every == 0, score, lambda _: zeros, info.output)
-            return scores, _record(info, options.user_power)
-
-        start = initial[t] if initial is not None else None
-        run = key, t, algorithms, channel, problem, moments, start, options.rounds
-        states, revealed = one_trial(*run, reveal)
-        last = tuple(
-            _last(algorithm, state, problem if options.average_scores else None)
-            for algorithm, state in zip(algorithms, states, strict=True)
-        )
-        return last, revealed
-
-    lasts, revealed = in_chunks(trial, trials, options.chunk)
-    return tuple(
-        _history(last, scores, records, every)
-        for last, (scores, records) in zip(lasts, revealed, strict=True)
-    )
-
-
-def _record(info: Info, user_power: bool) -> dict[str, Array]:
-    """Return the fields of a history that describe one round."""
-    reports = sum(ledger.reports for ledger in info.blocks)
-    record = {"participants": info.participants, "reports": jnp.asarray(reports)}
-    for block, ledger in zip(("", "control_"), info.blocks, strict=False):
-        record |= {
-            f"{block}power": jnp.max(ledger.power),
-            f"mean_{block}power": jnp.mean(ledger.power),
-            f"{block}error": ledger.error,
-            f"{block}deviation": ledger.deviation,
-        }
-        if user_power:
-            record[f"user_{block}power"] = ledger.power
-    return record
-
-
-def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[str, Any]:
-    """Return the fields of a history at a trial's end; a `problem` also scores the average."""
-    model = algorithm.server.output(state.model, state.server)
-    scores = stage_checks.checked_problem(problem).score(state.average) if problem else {}
-    return {"model": model, "average": state.average, "average_scores": scores}
-
-
-def _history(
-    last: dict[str, Any], scores: dict[str, Any], records: dict[str, Any], every: int
-) -> History:
-    check_scores(scores)
-    # Rounds in between were not scored: `reveal` put zeros there.
-    scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
-    return History(scores=scores, **records, **last, every=every)
