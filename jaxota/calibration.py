@@ -52,10 +52,7 @@ def calibrate(
 
 @functools.partial(compiled, static=("options",))
 def _program(options: Options, **arguments: Any) -> Plan:
-    def on_device(arguments: dict[str, Any]) -> Plan:
-        return measure(options, **arguments)
-
-    return everywhere(on_device, options.over)(arguments)
+    return everywhere(lambda values: measure(options, **values), options.over)(arguments)
 
 
 _cache: dict[Any, Plan] = {}  # the last plans, by what they were measured with
@@ -68,11 +65,13 @@ def cached_plan(
     algorithm: Algorithm,
     task: Task,
     plan: Plan | None,
+    **others: Any,
 ) -> Plan | None:
     """Return `plan`, or where one is needed and none is given a measured one, new or cached.
 
-    A plan does not depend on the channel, and algorithms with the same local rule, compressor and
-    server share it. A user's own program measures its plans itself.
+    A plan depends on no `others` of an experiment's arguments, such as the channel, and algorithms
+    with the same local rule, compressor and server share it. A user's own program measures its
+    plans itself.
     """
     # An array made inside a program that is being traced is traced, too, whatever the arguments.
     traced = inputs.is_traced(key, algorithm, task, jnp.arange(1))
@@ -158,20 +157,19 @@ def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tupl
     return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 
 
-def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
+def pool(*blocks: tuple[Array, ...]) -> Plan:
     """Make the plan of the moments that `observe` returns."""
-    energy, mean, var, average_mean, average_var = _over_trials(*model)
-    plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
-    if not control:
-        return plan
-    energy, mean, var, average_mean, average_var = _over_trials(*control[0])
-    return plan.replace(
-        control_energy=energy,
-        control_mean=mean,
-        control_var=var,
-        average_control_mean=average_mean,
-        average_control_var=average_var,
-    )
+    fields: dict[str, Array] = {}
+    for names, moments in zip(_FIELDS, blocks, strict=False):
+        fields |= zip(names.split(), _over_trials(*moments), strict=True)
+    return Plan(**fields)
+
+
+# The plan's names for the moments of the model block, and of the control block.
+_FIELDS = (
+    "update_energy model_mean model_var average_mean average_var",
+    "control_energy control_mean control_var average_control_mean average_control_var",
+)
 
 
 def _over_trials(

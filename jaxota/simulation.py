@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inputs
@@ -64,31 +65,47 @@ def simulate(
         arguments, options = experiment(
             *setup, plan, initial, every, calibration_trials, user_power
         )
-    refuse_swept(**{k: arguments[k] for k in ("algorithm", "channel", "task", "plan")})
-    planned = {name: arguments[name] for name in ("key", "algorithm", "task", "plan")}
-    arguments["plan"] = cached_plan(options, **planned)
-    return inputs.nan_unless(checks, _program(options, **arguments))
+    refuse_swept(**{name: arguments[name] for name in PARTS})
+    arguments["plan"] = cached_plan(options, **arguments)
+    return inputs.nan_unless(checks, program(options, **arguments))
 
 
-@functools.partial(compiled, static=("options",))
-def _program(options: Options, trials: Int[Array, "trial"], **arguments: Any) -> History:
-    names, values = zip(*arguments.items(), strict=True)
+# The arguments of a program that a sweep may hold arrays in, in the order of jax's dictionaries.
+PARTS = ("algorithm", "channel", "plan", "task")
 
-    def on_device(values: list[Any], trials: Int[Array, "trial"]) -> History:
-        return run(options, trials=trials, **dict(zip(names, values, strict=True)))
 
-    return on_devices(on_device, options.over, list(values), [None] * len(values), trials)
+@functools.partial(compiled, static=("options", "axes"))
+def program(
+    options: Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    initial: Float[Array, "trial d"] | None,
+    axes: tuple[int | None, ...] | None = None,
+    **parts: Any,
+) -> History:
+    """Run all trials, in every setting if there are several: `simulate` and `sweep`, compiled.
+
+    `axes` says for each leaf of the parts whether it has a row for each setting, 0, or not, None.
+    """
+    leaves, structure = jax.tree.flatten(parts)
+
+    def setting(values: list[Any], trials: Int[Array, "trial"]) -> History:
+        key, initial, *leaves = values
+        return run(options, key, trials, initial, **jax.tree.unflatten(structure, leaves))
+
+    axes = axes if axes is not None else (None,) * len(leaves)
+    return on_devices(setting, options.over, [key, initial, *leaves], (None, None, *axes), trials)
 
 
 def run(
     options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
+    initial: Float[Array, "trial d"] | None,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
     plan: Plan | None,
-    initial: Float[Array, "trial d"] | None,
 ) -> History:
     """Run one algorithm in the trials of these numbers; to be compiled."""
     if algorithm.needs and plan is None:

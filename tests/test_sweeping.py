@@ -42,10 +42,10 @@ def test_the_pull_of_fedprox_is_swept(task, start):
         one = fedprox.replace(local=jo.Proximal(**LOCAL, mu=mu))
         one = jo.simulate(KEY, one, jo.Channel(), task, **options)
         assert_equal(_setting(swept, s), one, task, start[:3])
-    programs = sweeping._program._cache_size()
+    programs = sweeping.program._cache_size()
     other = fedprox.replace(local=jo.Proximal(**LOCAL, mu=[2.0, 3.0, 5.0]))
     jo.sweep(KEY, other, jo.Channel(), task, **options)
-    assert sweeping._program._cache_size() == programs
+    assert sweeping.program._cache_size() == programs
     lone = fedprox.replace(local=jo.Proximal(**LOCAL))
     data = jo.sweep(KEY, lone, jo.Channel(), task, **OPTIONS, over=jo.grid(mu=[0, 1])).to_xarray()
     assert data.mu.values.tolist() == [0.0, 1.0]
