@@ -66,8 +66,9 @@ def one_round(
     # Each block goes over the air by itself, with its own power budget, noise and estimate.
     blocks = _blocks(algorithm, carrier, update, moments, state)
     block_keys = (k_noise, k_batch), (k_control_noise, k_control)
-    per_block = zip(block_keys, blocks, links, state.compress, state.estimate, strict=False)
-    sent = [_transmit(*block, algorithm, carrier, problem, state) for block in per_block]
+    memories = zip(state.compress, state.estimate, strict=True)
+    per_block = zip(block_keys, blocks, links, memories, strict=False)
+    sent = [_transmit(*block, algorithm, carrier, state) for block in per_block]
     received, compress, estimate, ledgers = zip(*sent, strict=True)
 
     # The server steps. Where nobody was heard, the model and ĉ stay as they were.
@@ -134,11 +135,9 @@ def _transmit(
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
     block: Block,
     link: Link,
-    compress_memory: Memory,
-    estimate_memory: Memory,
+    memories: tuple[Memory, Memory],
     algorithm: Algorithm,
     carrier: Carrier,
-    problem: Problem,
     state: State,
 ) -> tuple[Aggregate, Memory, Memory, Ledger]:
     """Send one block from the users to the server.
@@ -146,59 +145,38 @@ def _transmit(
     Returns:
         What the server receives, the memory of compressor and estimator, and the ledger.
     """
-    (k_noise, k_shared), compress = keys, algorithm.compress
-    noise = noise_over(block.power, carrier, problem.dim)  # sw2/P, None on error-free links
+    (k_noise, k_shared), (compress_memory, estimate_memory) = keys, memories
+    compress, precode, estimator = algorithm.compress, algorithm.precode, algorithm.estimate
+    noise = noise_over(block.power, carrier, state.model.size)  # sw2/P, None on error-free links
 
     # Side information over a coded link, before anything goes on the air.
-    side = _exchange(k_shared, algorithm, noise, block, link, compress_memory, state.server)
+    reports = block.side.reports | compress.report(block.values, compress_memory)
+    known_noise = noise if noise is not None else jnp.float32(0.0)
+    answer = algorithm.server.answer(state.server, reports, known_noise, link)
+    # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
+    side = SideInfo(prng.fold_in(k_shared, 1), reports, answer)
 
     # Users: compress, then scale so that the budget is met.
     values, encoded = compress.encode(block.values, compress_memory, side)
     sent = block.replace(values=values, energies=_energies(values), side=side)
-    energy = algorithm.precode.energy(sent)
+    energy = precode.energy(sent)
 
     # Channel and server: the sum of all signals plus noise, gains undone, then the estimate.
     average, deviation, power = superpose(k_noise, sent, energy, noise, link, carrier.noise)
     average = compress.decode(average, deviation, link, side)
-    estimate, memory = algorithm.estimate(average, deviation, sent, link, estimate_memory)
+    estimate, memory = estimator(average, deviation, sent, link, estimate_memory)
 
-    true_average = block.origin + link.mean(block.values)
-    error = jnp.sum((estimate - true_average) ** 2)
+    error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
     error = _if_anyone(link, error, jnp.float32(0.0))
-    reports = _count_reports(algorithm, side, noise)
+    # Some precoders and estimators need reports of their own, but not over error-free links.
+    over_the_air = (precode, estimator) if noise is not None else ()
+    count = len(reports) + sum(getattr(stage, "reports", 0) for stage in over_the_air)
     return (
         Aggregate(estimate, deviation, link, side),
         compress.remember(compress_memory, encoded, link.heard),
         _if_anyone(link, memory, estimate_memory),
-        Ledger(sent.energies, power, reports, deviation, error),
+        Ledger(sent.energies, power, jnp.float32(count), deviation, error),
     )
-
-
-def _exchange(
-    key: PRNGKeyArray,
-    algorithm: Algorithm,
-    noise: Scalar | None,
-    block: Block,
-    link: Link,
-    compress_memory: Memory,
-    server_memory: Memory,
-) -> SideInfo:
-    """Return the users' coded reports, and the server's answer to them."""
-    reports = block.side.reports | algorithm.compress.report(block.values, compress_memory)
-    known_noise = noise if noise is not None else jnp.float32(0.0)
-    answer = algorithm.server.answer(server_memory, reports, known_noise, link)
-    # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
-    return SideInfo(prng.fold_in(key, 1), reports, answer)
-
-
-def _count_reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
-    """Return how many coded scalars each user reported.
-
-    Some precoders and estimators need reports of their own, but not over error-free links.
-    """
-    over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
-    own = sum(getattr(stage, "reports", 0) for stage in over_the_air)
-    return jnp.float32(len(side.reports) + own)
 
 
 def _if_anyone(link: Link, after: Any, before: Any) -> Any:
@@ -275,15 +253,13 @@ def _first_state(
     """Return the state before round 1."""
     blocks = 2 if algorithm.local.controlled else 1
     control, memory = algorithm.local.start(k_start, problem, model)
-    compress = algorithm.compress.start(problem.users, problem.dim)
-    estimate = algorithm.estimate.start(problem.dim)
     server = algorithm.server.start(model)
     return State(
         model=model,
         control=control,
         local=memory,
-        compress=(compress,) * blocks,
-        estimate=(estimate,) * blocks,
+        compress=(algorithm.compress.start(problem.users, problem.dim),) * blocks,
+        estimate=(algorithm.estimate.start(problem.dim),) * blocks,
         server=server,
         average=algorithm.server.output(model, server),
         weight=jnp.float32(1.0),
@@ -317,20 +293,23 @@ def run_all(
             scores = jax.lax.cond(r % every == 0, score, lambda _: zeros, info.output)
             return scores, _record(info, options.user_power)
 
+        def last(algorithm: Algorithm, state: State) -> dict[str, Any]:
+            model = algorithm.server.output(state.model, state.server)
+            scores = score(state.average) if options.average_scores else {}
+            return {"model": model, "average": state.average, "average_scores": scores}
+
         start = initial[t] if initial is not None else None
         run = key, t, algorithms, channel, problem, moments, start, options.rounds
         states, revealed = one_trial(*run, reveal)
-        last = tuple(
-            _last(algorithm, state, problem if options.average_scores else None)
-            for algorithm, state in zip(algorithms, states, strict=True)
-        )
-        return last, revealed
+        return tuple(map(last, algorithms, states)), revealed
 
-    lasts, revealed = in_chunks(trial, trials, options.chunk)
-    return tuple(
-        _history(last, scores, records, every)
-        for last, (scores, records) in zip(lasts, revealed, strict=True)
-    )
+    histories = []
+    for last, (scores, record) in zip(*in_chunks(trial, trials, options.chunk), strict=True):
+        check_scores(scores)
+        # Rounds in between were not scored: `reveal` put zeros there.
+        scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+        histories.append(History(scores=scores, **record, **last, every=every))
+    return tuple(histories)
 
 
 def _record(info: Info, user_power: bool) -> dict[str, Array]:
@@ -347,19 +326,3 @@ def _record(info: Info, user_power: bool) -> dict[str, Array]:
         if user_power:
             record[f"user_{block}power"] = ledger.power
     return record
-
-
-def _last(algorithm: Algorithm, state: State, problem: Problem | None) -> dict[str, Any]:
-    """Return the fields of a history at a trial's end; a `problem` also scores the average."""
-    model = algorithm.server.output(state.model, state.server)
-    scores = stage_checks.checked_problem(problem).score(state.average) if problem else {}
-    return {"model": model, "average": state.average, "average_scores": scores}
-
-
-def _history(
-    last: dict[str, Any], scores: dict[str, Any], records: dict[str, Any], every: int
-) -> History:
-    check_scores(scores)
-    # Rounds in between were not scored: `reveal` put zeros there.
-    scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
-    return History(scores=scores, **records, **last, every=every)
