@@ -1,6 +1,7 @@
 """Local rules, at each user: K steps from the broadcast model, and the update that is sent."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
@@ -127,8 +128,7 @@ class SGD:
     @property
     def plain(self) -> bool:
         """Whether steps follow (corrected) gradients alone, as the theorems assume."""
-        # Two calls of optax.identity() differ as objects; `canonical` maps equal ones to one.
-        return canonical(self.transform) is canonical(optax.identity())
+        return _is_identity(self.transform)
 
     @property
     def draws(self) -> int:
@@ -144,10 +144,7 @@ class SGD:
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
-        def user(i: Int[Array, ""]) -> Vector:
-            return _local_steps(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
-
-        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
+        return LocalUpdate(_local_steps(self, k_batch, problem, state))
 
     def check(self, path: str, setting: "Setting") -> None:
         inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
@@ -175,11 +172,7 @@ class Proximal:
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
-        def user(i: Int[Array, ""]) -> Vector:
-            zero = jnp.zeros_like(state.model)
-            return _local_steps(self, k_batch, problem, i, state.model, zero, self.mu)
-
-        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
+        return LocalUpdate(_local_steps(self, k_batch, problem, state, pull=self.mu))
 
 
 @part
@@ -223,11 +216,7 @@ class ControlVariateSGD:
     ) -> LocalUpdate:
         broadcast = state.control
         assert broadcast is not None  # `start` returns one
-
-        def user(i: Int[Array, ""], control: Vector) -> Vector:
-            return _local_steps(self, k_batch, problem, i, state.model, broadcast - control)
-
-        updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
+        updates = _local_steps(self, k_batch, problem, state, broadcast[None] - state.local)
         if self.control_option == 1:
             # On samples of their own, so that controls are independent of the noise in the steps.
             controls = self._gradients(k_control, problem, state.model)
@@ -330,34 +319,70 @@ def gradient_on(
     return stage_checks.gradient(method, gradient, params)
 
 
+def walk(
+    local: Any,
+    key: PRNGKeyArray,
+    problem: Problem,
+    layout: Layout,
+    user: Int[Array, ""],
+    model: Vector,
+    memory: Memory,
+    move: Callable[..., tuple[Params, Memory, Any]],
+) -> tuple[Vector, Memory, Any]:
+    """Take the K steps of one user; return θ_i − θ̂ [d], memory, and what was kept [step, …].
+
+    `move(moved, params, gradient, memory)` returns the displacement after a step, memory, and what
+    to keep of the step, all in the `layout`.
+    """
+    origin = layout.unravel(model)
+
+    # The displacement is carried in place of θ_i: near convergence it is far smaller than the
+    # model, and θ_i − θ̂ formed at the end would lose its digits.
+    def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], Any]:
+        moved, memory = carry
+        params = jax.tree.map(jnp.add, origin, moved)
+        gradient = gradient_on(layout, params, user, samples)
+        moved, memory, kept = move(moved, params, gradient, memory)
+        return (moved, memory), kept
+
+    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
+    samples = minibatches(problem, user, local.batch, key, draws)
+    carry = jax.tree.map(jnp.zeros_like, origin), memory
+    (moved, memory), kept = jax.lax.scan(step, carry, samples, local.steps)
+    return layout.ravel(moved), memory, kept
+
+
 def _local_steps(
     local: SGD | Proximal | ControlVariateSGD,
     key: PRNGKeyArray,
     problem: Problem,
-    user: Int[Array, ""],
-    model: Vector,
-    correction: Vector,
+    state: State,
+    corrections: Vectors | None = None,
     pull: Scalar | None = None,
-) -> Vector:
-    """Return one user's displacement θ_i − θ̂ [d] after K steps by g_i + correction."""
+) -> Vectors:
+    """Return the displacements θ_i − θ̂ [user, d] after K steps by g_i + correction_i."""
     # A user's own transformation may treat coordinates by their place in the vector.
-    known = canonical(local.transform) is canonical(optax.identity())
-    layout = layout_of(problem) if known else FlatLayout(problem)
-    origin, shift = layout.unravel(model), layout.unravel(correction)
+    layout = layout_of(problem) if _is_identity(local.transform) else FlatLayout(problem)
 
-    # The displacement is carried in place of θ_i: near convergence it is far smaller than the
-    # model, and θ_i − θ̂ formed at the end would lose its digits.
-    def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], None]:
-        moved, memory = carry
-        params = jax.tree.map(jnp.add, origin, moved)
-        gradient = jax.tree.map(jnp.add, gradient_on(layout, params, user, samples), shift)
-        direction, memory = local.transform.update(gradient, memory, params)
-        after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
-        if pull is not None:  # apart from the step, which stays equal to SGD's to the bit
-            after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
-        return (after, memory), None
+    def user(i: Int[Array, ""], correction: Vector) -> Vector:
+        shift = layout.unravel(correction)
 
-    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
-    samples = minibatches(problem, user, local.batch, key, draws)
-    carry = jax.tree.map(jnp.zeros_like, origin), local.transform.init(origin)
-    return layout.ravel(jax.lax.scan(step, carry, samples, local.steps)[0][0])
+        def move(moved: Params, params: Params, gradient: Params, memory: Memory) -> Any:
+            gradient = jax.tree.map(jnp.add, gradient, shift)
+            direction, memory = local.transform.update(gradient, memory, params)
+            after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
+            if pull is not None:  # apart from the step, which stays equal to SGD's to the bit
+                after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
+            return after, memory, None
+
+        memory = local.transform.init(layout.unravel(state.model))
+        return walk(local, key, problem, layout, i, state.model, memory, move)[0]
+
+    if corrections is None:
+        return jax.vmap(user, (0, None))(jnp.arange(problem.users), jnp.zeros_like(state.model))
+    return jax.vmap(user)(jnp.arange(problem.users), corrections)
+
+
+def _is_identity(transform: optax.GradientTransformation) -> bool:
+    # Two calls of optax.identity() differ as objects; `canonical` maps equal ones to one.
+    return canonical(transform) is canonical(optax.identity())

@@ -15,15 +15,7 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, sta
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import (
-    SGD,
-    LocalUpdate,
-    Params,
-    gradient_on,
-    layout_of,
-    minibatches,
-    norms,
-)
+from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, norms, walk
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
 
@@ -74,14 +66,25 @@ class PathCorrectedSGD:
                 "algorithm.server must broadcast y and trust for this algorithm.local, as "
                 "jo.Innovations() does"
             )
+        layout = layout_of(problem)
         mean_gradient = -server["y"] / (self.steps * self.step_size)  # ĥ
 
         def user(i: Int[Array, ""], memory: dict[str, Array]) -> tuple[Vector, Vector, Memory]:
             correction = server["trust"] * (mean_gradient - memory["gradient"])  # (1)
             correction = correction if self.trusting else jnp.zeros_like(correction)
-            total, moved, squares = self._path(
-                k_batch, problem, i, state.model, correction, memory["stride"]
-            )
+            shift = layout.unravel(correction)
+            pace = memory["stride"] * self.step_size  # a_i·η; what is sent keeps the common η
+
+            def move(moved: Params, params: Params, gradient: Params, total: Params) -> Any:  # (2)
+                u = jax.tree.map(jnp.add, gradient, shift)
+                moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
+                square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
+                return moved, jax.tree.map(jnp.add, total, gradient), jnp.asarray(square)
+
+            zero = jax.tree.map(jnp.zeros_like, shift)
+            # The draws are those of plain SGD: runs are paired.
+            moved, total, squares = walk(self, k_batch, problem, layout, i, state.model, zero, move)
+            total = layout.ravel(total)
             # (3) Plain gradients, not the displacement: an error in the correction bends the path,
             # but is not sent itself.
             after = memory | {"gradient": total / self.steps, "rounds": memory["rounds"] + 1.0}
@@ -92,37 +95,6 @@ class PathCorrectedSGD:
         sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
         sent = sums if self.gradients else moved
         return LocalUpdate(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
-
-    def _path(
-        self,
-        key: PRNGKeyArray,
-        problem: Problem,
-        user: Int[Array, ""],
-        model: Vector,
-        correction: Vector,
-        stride: Scalar,
-    ) -> tuple[Vector, Vector, Float[Array, "step"]]:
-        """Return Σg [d], the displacement θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
-        layout = layout_of(problem)
-        origin, shift = layout.unravel(model), layout.unravel(correction)
-        pace = stride * self.step_size  # a_i·η; what is sent keeps the common η
-
-        def step(
-            carry: tuple[Params, Params], samples: Any
-        ) -> tuple[tuple[Params, Params], Scalar]:
-            moved, total = carry
-            params = jax.tree.map(jnp.add, origin, moved)
-            g = gradient_on(layout, params, user, samples)
-            u = jax.tree.map(jnp.add, g, shift)
-            moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
-            square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
-            return (moved, jax.tree.map(jnp.add, total, g)), jnp.asarray(square)
-
-        draws = user * self.steps + jnp.arange(self.steps)  # as in plain SGD: runs are paired
-        samples = minibatches(problem, user, self.batch, key, draws)
-        zero = jax.tree.map(jnp.zeros_like, origin)
-        (moved, total), squares = jax.lax.scan(step, (zero, zero), samples, self.steps)
-        return layout.ravel(total), layout.ravel(moved), squares
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         # All of it describes a user's own path, whether or not the server heard of it; the next
