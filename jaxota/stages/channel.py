@@ -1,7 +1,6 @@
 """The channel: in the air signals fade, add up, and meet noise."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import jax
@@ -14,7 +13,7 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, 
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Fades, Link, NoFading, ideal_link
+from jaxota.stages.fading import Fades, Keys, Link, Links, NoFading, ideal_link
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -56,9 +55,7 @@ class Carrier(Protocol):
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Return the memory before round 1."""
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         """Return the links of both blocks and memory.
 
         `keys` [3] serve the fading, the law's own generator, and the choice of participants;
@@ -129,9 +126,7 @@ class Channel:
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.fading.start(key, users)
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         noise = dim * self.noise_ratio(dim)
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
@@ -177,9 +172,7 @@ class Ideal:
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return None
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         # Nothing is on the air, so no power is spent.
         link = ideal_link(users).replace(amplification=jnp.zeros(users, "float32"))
         return link, link, memory
