@@ -38,19 +38,11 @@ def one_round(
     moments: tuple[Moments, ...],
     state: State,
 ) -> tuple[State, Info]:
-    """Run one communication round of one trial.
+    """Run one communication round of one trial; return the state after it, and its record.
 
-    Args:
-        keys: for the minibatches, the controls' minibatches, the noise of both blocks, and the
-            links (three); the same whatever the algorithm, so that comparisons are paired.
-        algorithm: the stages.
-        channel: what carries the blocks.
-        problem: the users' data of this trial.
-        moments: this round's row of the plan, one for each block; empty without a plan.
-        state: the state before the round.
-
-    Returns:
-        The state after the round, and a record of it.
+    The `keys` are for the minibatches, the controls' minibatches, the noise of both blocks, and the
+    links (three): the same whatever the algorithm, so that comparisons are paired. `moments` are
+    this round's row of the plan, one for each block; empty without a plan.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
     local, server, carrier = algorithm.local, algorithm.server, algorithm.medium(channel)
@@ -208,11 +200,8 @@ def one_trial(
     """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
     Args:
-        key: the experiment's.
-        trial: its number, folded into the key.
-        algorithms: run one after the other in each round.
-        channel: what carries the blocks.
-        problem: the users' data of this trial.
+        key, trial: the experiment's key, and the number of the trial, which is folded in.
+        algorithms, channel, problem: the parts; `problem` has the users' data of this trial.
         moments: rows of each algorithm's plan, block by block.
         model: [d] where all start; `None` to draw it from the task.
         rounds: R.

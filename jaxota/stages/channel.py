@@ -243,14 +243,8 @@ def superpose(
 
     The average plus equivalent noise is formed directly: quotients of gains would leave float32.
 
-    Args:
-        key: random key of the noise.
-        block: the values [user, s] and their energies.
-        energy: [] or [user] P/α. With one for each user the average is weighted by √α_i, and |S|√α
-            is Σ√α_i.
-        noise: sw2/P, None without noise.
-        link: the block's path from the users.
-        law: the law of the noise.
+    `energy` is P/α, [] or [user]: with one for each user the average is weighted by √α_i, and |S|√α
+    is Σ√α_i. `noise` is sw2/P, None without noise, and `law` its law.
 
     Returns:
         The average over S^r plus noise [s]; the standard deviation √ν of that noise, with

@@ -273,12 +273,10 @@ def minibatch_gradient(
     """Return g_i(model) [d] of one user, over samples drawn with replacement or over all it has.
 
     Args:
-        problem: the problem of a trial.
         model: [d] where the gradient is taken.
-        user: the index i of the user.
-        batch: number of samples; None for the whole local set.
-        key: the random key of the round.
         draw: the number of this draw under `key`; every user and step needs its own.
+
+    The other arguments are those of `minibatches`.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
     return gradient_on(

@@ -25,15 +25,13 @@ class PathCorrectedSGD:
     """SGD along a path corrected against drift; the plain gradients along that path are sent.
 
     Attributes:
-        step_size: η, a number or an array to sweep over.
-        steps: K, the number of local steps per round.
-        batch: samples drawn per user and step; None for the whole local set.
         trusting: whether the path is corrected at all (1).
         striding: whether a user whose path expands takes shorter steps (4).
         gradients: whether −ηΣg is sent, the plain gradients along the path (3), or the displacement
             at its end.
 
-    The server must broadcast `y` and `trust`, as `Innovations` does.
+    The other fields are those of `SGD`. The server must broadcast `y` and `trust`, as `Innovations`
+    does.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
