@@ -95,22 +95,16 @@ def cached_plan(
     return _cache[name]
 
 
-def measure(
-    options: Options,
-    key: PRNGKeyArray,
-    algorithm: Algorithm,
-    task: Task,
-    initial: Float[Array, "start d"] | None,
-) -> Plan:
-    """Measure the plan in all calibration trials; to be compiled."""
+def measure(options: Options, *arguments: Any, **named: Any) -> Plan:
+    """Measure the plan in all calibration trials; the other arguments are those of `observe`."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
-    return pool(*observe(options, key, trials, algorithm, task, initial))
+    return pool(*observe(options, trials, *arguments, **named))
 
 
 def observe(
     options: Options,
-    key: PRNGKeyArray,
     trials: Int[Array, "trial"],
+    key: PRNGKeyArray,
     algorithm: Algorithm,
     task: Task,
     initial: Float[Array, "start d"] | None,

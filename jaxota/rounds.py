@@ -9,7 +9,7 @@ for the model block, and with controls for the control block beside it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,20 +29,21 @@ from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem, Task
 
+Rows: TypeAlias = tuple[Moments, ...]  # the plan's, one for each block; empty without a plan
+
 
 def one_round(
     keys: Key[Array, "7"],
     algorithm: Algorithm,
     channel: Carrier,
     problem: Problem,
-    moments: tuple[Moments, ...],
+    moments: Rows,
     state: State,
 ) -> tuple[State, Info]:
     """Run one communication round of one trial; return the state after it, and its record.
 
     The `keys` are for the minibatches, the controls' minibatches, the noise of both blocks, and the
-    links (three): the same whatever the algorithm, so that comparisons are paired. `moments` are
-    this round's row of the plan, one for each block; empty without a plan.
+    links (three): the same whatever the algorithm, so that comparisons are paired.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
     local, server, carrier = algorithm.local, algorithm.server, algorithm.medium(channel)
@@ -81,11 +82,7 @@ def one_round(
 
 
 def _blocks(
-    algorithm: Algorithm,
-    carrier: Carrier,
-    update: LocalUpdate,
-    moments: tuple[Moments, ...],
-    state: State,
+    algorithm: Algorithm, carrier: Carrier, update: LocalUpdate, moments: Rows, state: State
 ) -> list[Block]:
     """Return the model block and, if there are controls, the control block."""
     rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
@@ -192,7 +189,7 @@ def one_trial(
     algorithms: Sequence[Algorithm],
     channel: Carrier,
     problem: Problem,
-    moments: tuple[tuple[Moments, ...], ...],
+    moments: tuple[Rows, ...],
     model: Vector | None,
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
@@ -214,10 +211,10 @@ def one_trial(
     channel = stage_checks.checked(channel, "channel", problem)
     # One split for the trial: a round's keys depend on the trial and on r, not on R.
     keys = prng.split(prng.fold_in(key, trial), 3 + 7 * rounds)
-    k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
+    k_init, k_start, k_rounds = keys[0], keys[1:3], keys[3:].reshape(rounds, 7)
     if model is None:
         model = stage_checks.checked_problem(problem).init(k_init)
-    states = tuple(_first_state(k_start, k_fading, a, channel, problem, model) for a in algorithms)
+    states = tuple(_first_state(k_start, each, channel, problem, model) for each in algorithms)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
@@ -232,16 +229,12 @@ def one_trial(
 
 
 def _first_state(
-    k_start: PRNGKeyArray,
-    k_fading: PRNGKeyArray,
-    algorithm: Algorithm,
-    channel: Carrier,
-    problem: Problem,
-    model: Vector,
+    keys: Key[Array, "2"], algorithm: Algorithm, channel: Carrier, problem: Problem, model: Vector
 ) -> State:
     """Return the state before round 1."""
+    k_local, k_fading = keys
     blocks = 2 if algorithm.local.controlled else 1
-    control, memory = algorithm.local.start(k_start, problem, model)
+    control, memory = algorithm.local.start(k_local, problem, model)
     server = algorithm.server.start(model)
     return State(
         model=model,

@@ -91,23 +91,15 @@ def program(
 
     def setting(values: list[Any], trials: Int[Array, "trial"]) -> History:
         key, initial, *leaves = values
-        return run(options, key, trials, initial, **jax.tree.unflatten(structure, leaves))
+        parts = jax.tree.unflatten(structure, leaves)
+        return run(options, key=key, trials=trials, initial=initial, **parts)
 
     axes = axes if axes is not None else (None,) * len(leaves)
     return on_devices(setting, options.over, [key, initial, *leaves], (None, None, *axes), trials)
 
 
-def run(
-    options: Options,
-    key: PRNGKeyArray,
-    trials: Int[Array, "trial"],
-    initial: Float[Array, "trial d"] | None,
-    algorithm: Algorithm,
-    channel: Channel,
-    task: Task,
-    plan: Plan | None,
-) -> History:
-    """Run one algorithm in the trials of these numbers; to be compiled."""
+def run(options: Options, algorithm: Algorithm, plan: Plan | None, **others: Any) -> History:
+    """Run one algorithm; `others` are the other arguments of `run_all`; to be compiled."""
     if algorithm.needs and plan is None:
-        plan = measure(options, key, algorithm, task, initial=None)
-    return run_all(options, key, trials, (algorithm,), channel, task, (plan,), initial)[0]
+        plan = measure(options, others["key"], algorithm, others["task"], initial=None)
+    return run_all(options, algorithms=(algorithm,), plans=(plan,), **others)[0]

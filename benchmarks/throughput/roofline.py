@@ -90,9 +90,8 @@ def round_without_steps(kind):
         def remember(self, before, after, heard):
             return None
 
-    state = rounds._first_state(
-        jax.random.key(0), jax.random.key(1), algorithm, channel, own, jnp.zeros(own.dim)
-    )
+    keys = jax.random.split(jax.random.key(0))
+    state = rounds._first_state(keys, algorithm, channel, own, jnp.zeros(own.dim))
 
     def once(updates, state):
         done = Algorithm(Given(updates), algorithm.precode, algorithm.estimate)
