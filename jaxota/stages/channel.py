@@ -14,6 +14,7 @@ from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Fades, Keys, Link, Links, NoFading, ideal_link
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -164,12 +165,9 @@ class Ideal:
     """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
-    noise = Gaussian()
+    noise, start = Gaussian(), no_memory
 
     def noise_variance(self, dim: int) -> None:
-        return None
-
-    def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return None
 
     def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, traced
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import if_heard, norms
+from jaxota.stages.local import if_heard, no_memory, norms
 
 Symbols: TypeAlias = Float[Array, "user s"]  # s = d without compression
 Received: TypeAlias = Float[Array, "s"]  # their average, with noise
@@ -64,9 +64,7 @@ class Uncompressed:
     """No compression: every coordinate is sent as it is."""
 
     white = True
-
-    def start(self, users: int, dim: int) -> Memory:
-        return None
+    start = no_memory
 
     def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
         return {}

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxota._core import batching, inputs, prng
 from jaxota._core.part import Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -103,9 +104,7 @@ class NoFading:
     """No fading: every gain is 1."""
 
     floors = (1.0, 1.0)
-
-    def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return None
+    start = no_memory
 
     def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         link = ideal_link(amplitudes.size)
@@ -155,8 +154,7 @@ class Nakagami:
 
     m: Traced[Scalar] = traced(at_least=0.5)
 
-    def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        return None
+    start = no_memory
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m

@@ -103,6 +103,15 @@ def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Mem
     return jax.tree.map(select, after, before)
 
 
+def no_memory(self: object, *arguments: Any) -> None:
+    """Return None: the `start` of any part without memory.
+
+    Args:
+        self: the part, as this function becomes one of its methods.
+        arguments: those of its protocol's `start`.
+    """
+
+
 @part
 class SGD:
     """Plain SGD: θ_i ← θ_i − η·u, u the minibatch gradient g_i(θ_i); eq. real_local_update.

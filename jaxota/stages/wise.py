@@ -15,7 +15,7 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, sta
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, norms, walk
+from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, no_memory, norms, walk
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
 
@@ -168,8 +168,7 @@ class Fixed:
 
     gain: Traced[Scalar] = traced(default=1.0, above=0.0)
 
-    def start(self, model: Vector) -> None:
-        return None
+    start = no_memory
 
     def __call__(
         self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
@@ -202,8 +201,7 @@ class Switching:
 class Last:
     """No average: the output is the last model."""
 
-    def start(self, model: Vector) -> None:
-        return None
+    start = no_memory
 
     def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
         return jnp.float32(1.0), memory
