@@ -13,7 +13,7 @@ from jaxota._core import inputs, prng, stage_checks
 from jaxota._core.arguments import Options, calibration, calibration_options, refuse_swept
 from jaxota._core.devices import compiled, everywhere, gathered, together
 from jaxota._core.part import Numbers, Seed, suggest_keywords
-from jaxota._core.state import Info, Plan, State
+from jaxota._core.state import Info, Ledger, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import ErrorFree, Ideal
@@ -118,21 +118,16 @@ def observe(
     key = prng.fold_in(key, np.uint32(_CALIBRATION))
     algorithms = (noise_free(algorithm),)
 
-    def reveal(
-        r: Int[Array, ""], before: State, info: Info, after: State
-    ) -> tuple[tuple[Array, ...], ...]:
+    def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
         # The prior is on the local weights θ_i, not on the updates, and on the controls c_i.
         held: tuple[Any, ...] = before.model[None] + info.moved, info.controls
-        return tuple(
-            _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
-        )
+        return tuple(_moments(*block) for block in zip(info.blocks, held, strict=False))
 
-    def trial(t: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
+    def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if initial is not None else None
         problem = stage_checks.calibration_problem(task, t)
         run = key, t, algorithms, Ideal(), problem, ((),), start, options.rounds
-        _, revealed = one_trial(*run, reveal)
-        return revealed[0]
+        return one_trial(*run, reveal)[1][0]
 
     return together(trial, trials, options.chunk, options.over)
 
@@ -142,13 +137,13 @@ def noise_free(algorithm: Algorithm) -> Algorithm:
     return algorithm.replace(precode=Online(), estimate=Identity(), medium=ErrorFree())
 
 
-def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
+def _moments(ledger: Ledger, held: Float[Array, "user d"]) -> tuple[Array, ...]:
     """Return the energy [user] of what users send, and moments over the coordinates.
 
     These are mean and variance of each user's vector [user], and of their average [].
     """
     average = held.mean(0)
-    return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
+    return ledger.energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 
 
 def pool(*blocks: tuple[Array, ...]) -> Plan:

@@ -130,9 +130,8 @@ class SGD:
     batch: int | None = static(default=None, at_least=1)
     transform: optax.GradientTransformation = static(default=optax.identity())
 
-    controlled = False
-    remember = if_heard
-    replace = dataclasses.replace
+    controlled, mu = False, None  # nothing pulls back to the broadcast model
+    remember, replace = if_heard, dataclasses.replace
 
     @property
     def plain(self) -> bool:
@@ -176,12 +175,7 @@ class Proximal:
 
     controlled, plain, transform = False, False, optax.identity()
     remember, replace = if_heard, dataclasses.replace
-    draws, reach, start = SGD.draws, SGD.reach, SGD.start
-
-    def __call__(
-        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> LocalUpdate:
-        return LocalUpdate(_local_steps(self, k_batch, problem, state, pull=self.mu))
+    draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
 
 @part
@@ -205,7 +199,7 @@ class ControlVariateSGD:
     warm_start: bool = static(default=False, one_of=(False, True))
     transform: optax.GradientTransformation = static(default=optax.identity())
 
-    controlled = True
+    controlled, mu = True, None
     remember, replace = if_heard, dataclasses.replace
     plain, reach = SGD.plain, SGD.reach
 
@@ -365,7 +359,6 @@ def _local_steps(
     problem: Problem,
     state: State,
     corrections: Vectors | None = None,
-    pull: Scalar | None = None,
 ) -> Vectors:
     """Return the displacements θ_i − θ̂ [user, d] after K steps by g_i + correction_i."""
     # A user's own transformation may treat coordinates by their place in the vector.
@@ -378,8 +371,9 @@ def _local_steps(
             gradient = jax.tree.map(jnp.add, gradient, shift)
             direction, memory = local.transform.update(gradient, memory, params)
             after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
-            if pull is not None:  # apart from the step, which stays equal to SGD's to the bit
-                after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
+            if local.mu is not None:  # apart from the step, which stays equal to SGD's to the bit
+                pull = local.step_size * local.mu
+                after = jax.tree.map(lambda a, m: a - pull * m, after, moved)
             return after, memory, None
 
         memory = local.transform.init(layout.unravel(state.model))
