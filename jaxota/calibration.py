@@ -95,16 +95,16 @@ def cached_plan(
     return _cache[name]
 
 
-def measure(options: Options, *arguments: Any, **named: Any) -> Plan:
+def measure(options: Options, key: PRNGKeyArray, *parts: Any, **named: Any) -> Plan:
     """Measure the plan in all calibration trials; the other arguments are those of `observe`."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
-    return pool(*observe(options, trials, *arguments, **named))
+    return pool(*observe(options, key, trials, *parts, **named))
 
 
 def observe(
     options: Options,
-    trials: Int[Array, "trial"],
     key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
     algorithm: Algorithm,
     task: Task,
     initial: Float[Array, "start d"] | None,

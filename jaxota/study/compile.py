@@ -71,7 +71,7 @@ def _calibration(
     def moments(values: list[Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
         parts = jax.tree.unflatten(structure, values)
         return tuple(
-            observe(options, trials, key, algorithm, parts["task"], initial=None)
+            observe(options, key, trials, algorithm, parts["task"], initial=None)
             for algorithm in _of_rules(rules, parts["algorithms"])
         )
 
