@@ -119,7 +119,7 @@ def test_draws_of_the_data_can_be_swept():
 
 @pytest.mark.slow
 def test_new_values_do_not_retrace(task):
-    program = importlib.import_module("jaxota.sweeping")._program
+    program = importlib.import_module("jaxota.sweeping").program
     before = program._cache_size()
     for snrs in ([0.0, 5.0, 10.0], [1, 2, 3], np.array([7.0, np.inf, -3.0])):
         jo.sweep(KEY, jo.cotaf(**LOCAL), jo.Channel(snr_db=snrs), task, **OPTIONS)

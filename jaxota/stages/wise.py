@@ -5,7 +5,7 @@ whitens innovations: at Kalman's gain, and at no other, successive innovations a
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -111,15 +111,16 @@ def _adapted_stride(squares: Float[Array, "step"], memory: dict[str, Array]) -> 
     return {"growth": growth, "stride": (memory["stride"] * factor).clip(1e-4, 1.0)}
 
 
+Factor: TypeAlias = tuple[Scalar, Memory]  # γ or δ, and memory
+
+
 class Gain(Protocol):
     """A rule for γ, the factor by which the server follows an innovation."""
 
     def start(self, model: Vector) -> Memory:
         """Return the memory before round 1."""
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         """Return γ and memory, from the innovation y [d], the mean ‖s_i‖ of the users and dν."""
 
 
@@ -129,7 +130,7 @@ class Average(Protocol):
     def start(self, model: Vector) -> Memory:
         """Return the memory before round 1."""
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         """Return δ and memory, from the innovation y [d] and the lead [d] of model over output."""
 
 
@@ -147,9 +148,7 @@ class Whitening:
         zero = jnp.zeros_like(model)
         return {"gain": jnp.float32(1.0), "trend": zero, "rounds": jnp.float32(0.0)}
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, dict[str, Array]]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         # The users' mean norm bounds the norm of the signal: a first guess before any trend (12).
         first = jnp.sqrt(_signal_share(size**2, noise, otherwise=1.0))
         gain = jnp.where(memory["rounds"] == 0, first, memory["gain"])
@@ -170,9 +169,7 @@ class Fixed:
 
     start = no_memory
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         return self.gain, memory
 
 
@@ -189,7 +186,7 @@ class Switching:
     def start(self, model: Vector) -> dict[str, Array]:
         return {"share": jnp.float32(0.5), "rounds": jnp.float32(0.0)}
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, dict[str, Array]]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         rounds = memory["rounds"] + 1.0
         share = memory["share"] * jnp.exp(self.rate * (similarity(y, lead) - 0.5))
         # The floor 3/(r + 2) is polynomial-decay averaging, whose weights grow as r².
@@ -203,7 +200,7 @@ class Last:
 
     start = no_memory
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         return jnp.float32(1.0), memory
 
 
