@@ -1,8 +1,6 @@
 """Estimators, at the server: from the noisy average to an estimate of the average.
 
-Without noise every estimator is the identity. An estimator with a prior may also have
-`spread(moments, count)`, the prior variance s² of the average of `count` users, for
-`jaxota.theory`.
+Without noise every estimator is the identity.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol

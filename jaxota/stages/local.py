@@ -91,8 +91,7 @@ def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Mem
 
     Args:
         self: the part, as this function becomes one of its methods.
-        before: [user, …] the users' memory before the round.
-        after: [user, …] their memory after it.
+        before, after: [user, …] the users' memory before and after the round.
         heard: [user] 1 for users who were heard, else 0.
     """
 
