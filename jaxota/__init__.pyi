@@ -40,7 +40,6 @@ from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein
 from .stages.estimate import PooledMMSE as PooledMMSE
 from .stages.estimate import ReportedMMSE as ReportedMMSE
-from .stages.estimate import no_memory as no_memory
 from .stages.fading import Fading as Fading
 from .stages.fading import Inversion as Inversion
 from .stages.fading import Link as Link
@@ -54,6 +53,7 @@ from .stages.local import Proximal as Proximal
 from .stages.local import if_heard as if_heard
 from .stages.local import minibatch_gradient as minibatch_gradient
 from .stages.local import minibatches as minibatches
+from .stages.local import no_memory as no_memory
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
 from .stages.precode import Level as Level

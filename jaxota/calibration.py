@@ -13,7 +13,7 @@ from jaxota._core import inputs, prng, stage_checks
 from jaxota._core.arguments import Options, calibration, calibration_options, refuse_swept
 from jaxota._core.devices import compiled, everywhere, gathered, together
 from jaxota._core.part import Numbers, Seed, suggest_keywords
-from jaxota._core.state import Info, Plan, State
+from jaxota._core.state import Info, Ledger, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import ErrorFree, Ideal
@@ -52,10 +52,7 @@ def calibrate(
 
 @functools.partial(compiled, static=("options",))
 def _program(options: Options, **arguments: Any) -> Plan:
-    def on_device(arguments: dict[str, Any]) -> Plan:
-        return measure(options, **arguments)
-
-    return everywhere(on_device, options.over)(arguments)
+    return everywhere(lambda values: measure(options, **values), options.over)(arguments)
 
 
 _cache: dict[Any, Plan] = {}  # the last plans, by what they were measured with
@@ -68,11 +65,13 @@ def cached_plan(
     algorithm: Algorithm,
     task: Task,
     plan: Plan | None,
+    **others: Any,
 ) -> Plan | None:
     """Return `plan`, or where one is needed and none is given a measured one, new or cached.
 
-    A plan does not depend on the channel, and algorithms with the same local rule, compressor and
-    server share it. A user's own program measures its plans itself.
+    A plan depends on no `others` of an experiment's arguments, such as the channel, and algorithms
+    with the same local rule, compressor and server share it. A user's own program measures its
+    plans itself.
     """
     # An array made inside a program that is being traced is traced, too, whatever the arguments.
     traced = inputs.is_traced(key, algorithm, task, jnp.arange(1))
@@ -96,16 +95,10 @@ def cached_plan(
     return _cache[name]
 
 
-def measure(
-    options: Options,
-    key: PRNGKeyArray,
-    algorithm: Algorithm,
-    task: Task,
-    initial: Float[Array, "start d"] | None,
-) -> Plan:
-    """Measure the plan in all calibration trials; to be compiled."""
+def measure(options: Options, key: PRNGKeyArray, *parts: Any, **named: Any) -> Plan:
+    """Measure the plan in all calibration trials; the other arguments are those of `observe`."""
     trials = jnp.arange(options.calibration_trials, dtype="int32")
-    return pool(*observe(options, key, trials, algorithm, task, initial))
+    return pool(*observe(options, key, trials, *parts, **named))
 
 
 def observe(
@@ -125,21 +118,16 @@ def observe(
     key = prng.fold_in(key, np.uint32(_CALIBRATION))
     algorithms = (noise_free(algorithm),)
 
-    def reveal(
-        r: Int[Array, ""], before: State, info: Info, after: State
-    ) -> tuple[tuple[Array, ...], ...]:
+    def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
         # The prior is on the local weights θ_i, not on the updates, and on the controls c_i.
         held: tuple[Any, ...] = before.model[None] + info.moved, info.controls
-        return tuple(
-            _moments(ledger.energy, x) for ledger, x in zip(info.blocks, held, strict=False)
-        )
+        return tuple(_moments(*block) for block in zip(info.blocks, held, strict=False))
 
-    def trial(t: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
+    def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if initial is not None else None
         problem = stage_checks.problem(task, t, calibration=True)
         run = key, t, algorithms, Ideal(), problem, ((),), start, options.rounds
-        _, revealed = one_trial(*run, reveal)
-        return revealed[0]
+        return one_trial(*run, reveal)[1][0]
 
     return together(trial, trials, options.chunk, options.over)
 
@@ -149,29 +137,28 @@ def noise_free(algorithm: Algorithm) -> Algorithm:
     return algorithm.replace(precode=Online(), estimate=Identity(), medium=ErrorFree())
 
 
-def _moments(energy: Float[Array, "user"], held: Float[Array, "user d"]) -> tuple[Array, ...]:
+def _moments(ledger: Ledger, held: Float[Array, "user d"]) -> tuple[Array, ...]:
     """Return the energy [user] of what users send, and moments over the coordinates.
 
     These are mean and variance of each user's vector [user], and of their average [].
     """
     average = held.mean(0)
-    return energy, held.mean(-1), held.var(-1), average.mean(), average.var()
+    return ledger.energy, held.mean(-1), held.var(-1), average.mean(), average.var()
 
 
-def pool(model: tuple[Array, ...], *control: tuple[Array, ...]) -> Plan:
+def pool(*blocks: tuple[Array, ...]) -> Plan:
     """Make the plan of the moments that `observe` returns."""
-    energy, mean, var, average_mean, average_var = _over_trials(*model)
-    plan = Plan(energy, mean, var, average_mean=average_mean, average_var=average_var)
-    if not control:
-        return plan
-    energy, mean, var, average_mean, average_var = _over_trials(*control[0])
-    return plan.replace(
-        control_energy=energy,
-        control_mean=mean,
-        control_var=var,
-        average_control_mean=average_mean,
-        average_control_var=average_var,
-    )
+    fields: dict[str, Array] = {}
+    for names, moments in zip(_FIELDS, blocks, strict=False):
+        fields |= zip(names.split(), _over_trials(*moments), strict=True)
+    return Plan(**fields)
+
+
+# The plan's names for the moments of the model block, and of the control block.
+_FIELDS = (
+    "update_energy model_mean model_var average_mean average_var",
+    "control_energy control_mean control_var average_control_mean average_control_var",
+)
 
 
 def _over_trials(

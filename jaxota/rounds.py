@@ -1,4 +1,4 @@
-"""One communication round, and all rounds of one trial: the heart of the simulator.
+"""One communication round, all rounds of one trial, and all trials: the heart of the simulator.
 
 Everything here is written for one trial, without batch axes; `jax.vmap` runs trials and settings.
 `one_round` goes down the stages once:
@@ -9,22 +9,27 @@ for the model block, and with controls for the control block beside it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota._core import prng, stage_checks
+from jaxota._core.arguments import Options
+from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, Scalar, Vector
-from jaxota._core.state import Info, Ledger, Moments, State
+from jaxota._core.state import Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
-from jaxota.stages.channel import Block, Carrier, noise_over, superpose
+from jaxota.history import History
+from jaxota.stages.channel import Block, Carrier, Channel, noise_over, superpose
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate
-from jaxota.tasks.problem import Problem
+from jaxota.tasks.problem import Problem, Task
+
+Rows: TypeAlias = tuple[Moments, ...]  # the plan's, one for each block; empty without a plan
 
 
 def one_round(
@@ -32,22 +37,13 @@ def one_round(
     algorithm: Algorithm,
     channel: Carrier,
     problem: Problem,
-    moments: tuple[Moments, ...],
+    moments: Rows,
     state: State,
 ) -> tuple[State, Info]:
-    """Run one communication round of one trial.
+    """Run one communication round of one trial; return the state after it, and its record.
 
-    Args:
-        keys: for the minibatches, the controls' minibatches, the noise of both blocks, and the
-            links (three); the same whatever the algorithm, so that comparisons are paired.
-        algorithm: the stages.
-        channel: what carries the blocks.
-        problem: the users' data of this trial.
-        moments: this round's row of the plan, one for each block; empty without a plan.
-        state: the state before the round.
-
-    Returns:
-        The state after the round, and a record of it.
+    The `keys` are for the minibatches, the controls' minibatches, the noise of both blocks, and the
+    links (three): the same whatever the algorithm, so that comparisons are paired.
     """
     k_batch, k_control, k_noise, k_control_noise, *k_links = keys
     local, server, carrier = algorithm.local, algorithm.server, algorithm.medium(channel)
@@ -63,8 +59,9 @@ def one_round(
     # Each block goes over the air by itself, with its own power budget, noise and estimate.
     blocks = _blocks(algorithm, carrier, update, moments, state)
     block_keys = (k_noise, k_batch), (k_control_noise, k_control)
-    per_block = zip(block_keys, blocks, links, state.compress, state.estimate, strict=False)
-    sent = [_transmit(*block, algorithm, carrier, problem, state) for block in per_block]
+    memories = zip(state.compress, state.estimate, strict=True)
+    per_block = zip(block_keys, blocks, links, memories, strict=False)
+    sent = [_transmit(*block, algorithm, carrier, state) for block in per_block]
     received, compress, estimate, ledgers = zip(*sent, strict=True)
 
     # The server steps. Where nobody was heard, the model and ĉ stay as they were.
@@ -85,11 +82,7 @@ def one_round(
 
 
 def _blocks(
-    algorithm: Algorithm,
-    carrier: Carrier,
-    update: LocalUpdate,
-    moments: tuple[Moments, ...],
-    state: State,
+    algorithm: Algorithm, carrier: Carrier, update: LocalUpdate, moments: Rows, state: State
 ) -> list[Block]:
     """Return the model block and, if there are controls, the control block."""
     rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
@@ -131,11 +124,9 @@ def _transmit(
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
     block: Block,
     link: Link,
-    compress_memory: Memory,
-    estimate_memory: Memory,
+    memories: tuple[Memory, Memory],
     algorithm: Algorithm,
     carrier: Carrier,
-    problem: Problem,
     state: State,
 ) -> tuple[Aggregate, Memory, Memory, Ledger]:
     """Send one block from the users to the server.
@@ -143,59 +134,38 @@ def _transmit(
     Returns:
         What the server receives, the memory of compressor and estimator, and the ledger.
     """
-    (k_noise, k_shared), compress = keys, algorithm.compress
-    noise = noise_over(block.power, carrier, problem.dim)  # sw2/P, None on error-free links
+    (k_noise, k_shared), (compress_memory, estimate_memory) = keys, memories
+    compress, precode, estimator = algorithm.compress, algorithm.precode, algorithm.estimate
+    noise = noise_over(block.power, carrier, state.model.size)  # sw2/P, None on error-free links
 
     # Side information over a coded link, before anything goes on the air.
-    side = _exchange(k_shared, algorithm, noise, block, link, compress_memory, state.server)
+    reports = block.side.reports | compress.report(block.values, compress_memory)
+    known_noise = noise if noise is not None else jnp.float32(0.0)
+    answer = algorithm.server.answer(state.server, reports, known_noise, link)
+    # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
+    side = SideInfo(prng.fold_in(k_shared, 1), reports, answer)
 
     # Users: compress, then scale so that the budget is met.
     values, encoded = compress.encode(block.values, compress_memory, side)
     sent = block.replace(values=values, energies=_energies(values), side=side)
-    energy = algorithm.precode.energy(sent)
+    energy = precode.energy(sent)
 
     # Channel and server: the sum of all signals plus noise, gains undone, then the estimate.
     average, deviation, power = superpose(k_noise, sent, energy, noise, link, carrier.noise)
     average = compress.decode(average, deviation, link, side)
-    estimate, memory = algorithm.estimate(average, deviation, sent, link, estimate_memory)
+    estimate, memory = estimator(average, deviation, sent, link, estimate_memory)
 
-    true_average = block.origin + link.mean(block.values)
-    error = jnp.sum((estimate - true_average) ** 2)
+    error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
     error = _if_anyone(link, error, jnp.float32(0.0))
-    reports = _count_reports(algorithm, side, noise)
+    # Some precoders and estimators need reports of their own, but not over error-free links.
+    over_the_air = (precode, estimator) if noise is not None else ()
+    count = len(reports) + sum(getattr(stage, "reports", 0) for stage in over_the_air)
     return (
         Aggregate(estimate, deviation, link, side),
         compress.remember(compress_memory, encoded, link.heard),
         _if_anyone(link, memory, estimate_memory),
-        Ledger(sent.energies, power, reports, deviation, error),
+        Ledger(sent.energies, power, jnp.float32(count), deviation, error),
     )
-
-
-def _exchange(
-    key: PRNGKeyArray,
-    algorithm: Algorithm,
-    noise: Scalar | None,
-    block: Block,
-    link: Link,
-    compress_memory: Memory,
-    server_memory: Memory,
-) -> SideInfo:
-    """Return the users' coded reports, and the server's answer to them."""
-    reports = block.side.reports | algorithm.compress.report(block.values, compress_memory)
-    known_noise = noise if noise is not None else jnp.float32(0.0)
-    answer = algorithm.server.answer(server_memory, reports, known_noise, link)
-    # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
-    return SideInfo(prng.fold_in(key, 1), reports, answer)
-
-
-def _count_reports(algorithm: Algorithm, side: SideInfo, noise: Scalar | None) -> Scalar:
-    """Return how many coded scalars each user reported.
-
-    Some precoders and estimators need reports of their own, but not over error-free links.
-    """
-    over_the_air = (algorithm.precode, algorithm.estimate) if noise is not None else ()
-    own = sum(getattr(stage, "reports", 0) for stage in over_the_air)
-    return jnp.float32(len(side.reports) + own)
 
 
 def _if_anyone(link: Link, after: Any, before: Any) -> Any:
@@ -219,7 +189,7 @@ def one_trial(
     algorithms: Sequence[Algorithm],
     channel: Carrier,
     problem: Problem,
-    moments: tuple[tuple[Moments, ...], ...],
+    moments: tuple[Rows, ...],
     model: Vector | None,
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
@@ -227,11 +197,8 @@ def one_trial(
     """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
     Args:
-        key: the experiment's.
-        trial: its number, folded into the key.
-        algorithms: run one after the other in each round.
-        channel: what carries the blocks.
-        problem: the users' data of this trial.
+        key, trial: the experiment's key, and the number of the trial, which is folded in.
+        algorithms, channel, problem: the parts; `problem` has the users' data of this trial.
         moments: rows of each algorithm's plan, block by block.
         model: [d] where all start; `None` to draw it from the task.
         rounds: R.
@@ -244,10 +211,10 @@ def one_trial(
     channel = stage_checks.checked(channel, "channel", problem)
     # One split for the trial: a round's keys depend on the trial and on r, not on R.
     keys = prng.split(prng.fold_in(key, trial), 3 + 7 * rounds)
-    k_init, k_start, k_fading, k_rounds = *keys[:3], keys[3:].reshape(rounds, 7)
+    k_init, k_start, k_rounds = keys[0], keys[1:3], keys[3:].reshape(rounds, 7)
     if model is None:
         model = stage_checks.checked_problem(problem).init(k_init)
-    states = tuple(_first_state(k_start, k_fading, a, channel, problem, model) for a in algorithms)
+    states = tuple(_first_state(k_start, each, channel, problem, model) for each in algorithms)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
@@ -262,27 +229,82 @@ def one_trial(
 
 
 def _first_state(
-    k_start: PRNGKeyArray,
-    k_fading: PRNGKeyArray,
-    algorithm: Algorithm,
-    channel: Carrier,
-    problem: Problem,
-    model: Vector,
+    keys: Key[Array, "2"], algorithm: Algorithm, channel: Carrier, problem: Problem, model: Vector
 ) -> State:
     """Return the state before round 1."""
+    k_local, k_fading = keys
     blocks = 2 if algorithm.local.controlled else 1
-    control, memory = algorithm.local.start(k_start, problem, model)
-    compress = algorithm.compress.start(problem.users, problem.dim)
-    estimate = algorithm.estimate.start(problem.dim)
+    control, memory = algorithm.local.start(k_local, problem, model)
     server = algorithm.server.start(model)
     return State(
         model=model,
         control=control,
         local=memory,
-        compress=(compress,) * blocks,
-        estimate=(estimate,) * blocks,
+        compress=(algorithm.compress.start(problem.users, problem.dim),) * blocks,
+        estimate=(algorithm.estimate.start(problem.dim),) * blocks,
         server=server,
         average=algorithm.server.output(model, server),
         weight=jnp.float32(1.0),
         fading=algorithm.medium(channel).start(k_fading, problem.users),
     )
+
+
+def run_all(
+    options: Options,
+    key: PRNGKeyArray,
+    trials: Int[Array, "trial"],
+    algorithms: Sequence[Algorithm],
+    channel: Channel,
+    task: Task,
+    plans: Sequence[Plan | None],
+    initial: Float[Array, "trial d"] | None,
+) -> tuple[History, ...]:
+    """Run several algorithms side by side, each with its plan; to be compiled."""
+    every = options.every
+    moments = tuple(map(Algorithm.moments, algorithms, plans))
+
+    def trial(t: Int[Array, ""]) -> Any:
+        problem = stage_checks.problem(task, t)
+        score = stage_checks.checked_problem(problem).score
+
+        def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
+            if every == 1:
+                return score(info.output), _record(info, options.user_power)
+            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
+            # r is the same in all trials, so that this stays a branch under vmap.
+            scores = jax.lax.cond(r % every == 0, score, lambda _: zeros, info.output)
+            return scores, _record(info, options.user_power)
+
+        def last(algorithm: Algorithm, state: State) -> dict[str, Any]:
+            model = algorithm.server.output(state.model, state.server)
+            scores = score(state.average) if options.average_scores else {}
+            return {"model": model, "average": state.average, "average_scores": scores}
+
+        start = initial[t] if initial is not None else None
+        run = key, t, algorithms, channel, problem, moments, start, options.rounds
+        states, revealed = one_trial(*run, reveal)
+        return tuple(map(last, algorithms, states)), revealed
+
+    histories = []
+    for last, (scores, record) in zip(*in_chunks(trial, trials, options.chunk), strict=True):
+        stage_checks.check_scores(scores)
+        # Rounds in between were not scored: `reveal` put zeros there.
+        scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+        histories.append(History(scores=scores, **record, **last, every=every))
+    return tuple(histories)
+
+
+def _record(info: Info, user_power: bool) -> dict[str, Array]:
+    """Return the fields of a history that describe one round."""
+    reports = sum(ledger.reports for ledger in info.blocks)
+    record = {"participants": info.participants, "reports": jnp.asarray(reports)}
+    for block, ledger in zip(("", "control_"), info.blocks, strict=False):
+        record |= {
+            f"{block}power": jnp.max(ledger.power),
+            f"mean_{block}power": jnp.mean(ledger.power),
+            f"{block}error": ledger.error,
+            f"{block}deviation": ledger.deviation,
+        }
+        if user_power:
+            record[f"user_{block}power"] = ledger.power
+    return record

@@ -1,28 +1,25 @@
 """`sweep`: many settings of one experiment at once, as arrays in step or as a product."""
 
-import functools
 from typing import Any
 
 import jax
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from jaxota._core import inputs
-from jaxota._core.arguments import Options, Workload, experiment, refuse_large
-from jaxota._core.devices import compiled, on_devices, spread, trials_at_once
+from jaxota._core.arguments import Workload, experiment, refuse_large
+from jaxota._core.devices import spread, trials_at_once
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.simulation import run
+from jaxota.simulation import PARTS, program
 from jaxota.stages.channel import Channel
 from jaxota.study import summary
 from jaxota.study.grid import Grid
 from jaxota.study.study import Study
 from jaxota.tasks.problem import Task
-
-_PARTS = ("algorithm", "channel", "plan", "task")  # in the order in which jax flattens a dictionary
 
 
 @suggest_keywords
@@ -62,64 +59,34 @@ def sweep(
         for name, value in refused.items():
             if value is not None:
                 raise InputError(f"{name} must not be given with `over`: use arrays in step")
-        return _product(over, *setup, every, calibration_trials)
+        return _product(over, every, calibration_trials, *setup)
     with inputs.traced_checks() as checks:
         arguments, options = experiment(
             *setup, plan, initial, every, calibration_trials, user_power
         )
-    parts = {name: arguments.pop(name) for name in _PARTS}
-    extra = {name: inputs.extra_axes(parts[name], name) for name in _PARTS}
+    extra = {name: inputs.extra_axes(arguments[name], name) for name in PARTS}
     if not any((*extra["algorithm"].values(), *extra["task"].values())):
         # One plan serves all settings: it does not depend on the channel.
-        planned = {name: parts[name] for name in ("algorithm", "task", "plan")}
-        parts["plan"] = cached_plan(options, arguments["key"], **planned)
-        extra["plan"] = inputs.extra_axes(parts["plan"], "plan")
+        arguments["plan"] = cached_plan(options, **arguments)
+        extra["plan"] = inputs.extra_axes(arguments["plan"], "plan")
     axes = {path: 0 if more else None for paths in extra.values() for path, more in paths.items()}
-    values, structure = jax.tree.flatten(parts)
+    values = jax.tree.leaves([arguments[name] for name in PARTS])
     settings = {p: v for (p, axis), v in zip(axes.items(), values, strict=True) if axis == 0}
     count = _length(settings)
+    algorithm, task = arguments["algorithm"], arguments["task"]
     workload = Workload(rounds, trials, calibration_trials, user_power, count)
-    refuse_large(parts["algorithm"], parts["task"], workload)
-    devices = options.over if inputs.is_traced(parts, arguments) else spread(trials, count)
-    chunk = trials_at_once((parts["algorithm"],), parts["task"], count * devices.trials, rounds)
+    refuse_large(algorithm, task, workload)
+    devices = options.over if inputs.is_traced(arguments) else spread(trials, count)
+    chunk = trials_at_once((algorithm,), task, count * devices.trials, rounds)
     options = options._replace(chunk=chunk, over=devices)
-    history = _program(options, structure, tuple(axes.values()), values, **arguments)
+    history = program(options, axes=tuple(axes.values()), **arguments)
     history = inputs.nan_unless(checks, history)
     return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
 
 
-@functools.partial(compiled, static=("options", "structure", "axes"))
-def _program(
-    options: Options,
-    structure: jax.tree_util.PyTreeDef,
-    axes: tuple[int | None, ...],
-    values: list[Array],
-    trials: Int[Array, "trial"],
-    **arguments: Any,
-) -> History:
-    common = list(arguments.values())
-
-    def setting(values: list[Any], trials: Int[Array, "trial"]) -> History:
-        parts = jax.tree.unflatten(structure, values[len(common) :])
-        named = dict(zip(arguments, values, strict=False))
-        return run(options, trials=trials, **named, **parts)
-
-    all_axes = *[None] * len(common), *axes
-    return on_devices(setting, options.over, [*common, *values], all_axes, trials)
-
-
-def _product(
-    over: Grid,
-    key: Seed,
-    algorithm: Algorithm,
-    channel: Channel,
-    task: Task,
-    rounds: int,
-    trials: int,
-    every: int,
-    calibration_trials: int,
-) -> History:
-    """Return the history of a study of one algorithm."""
+def _product(over: Grid, every: int, calibration_trials: int, key: Seed, *setup: Any) -> History:
+    """Return the history of a study of one algorithm; `setup` is as in `sweep`."""
+    algorithm, channel, task, rounds, trials = setup
     rounds, every = inputs.whole("rounds", rounds, 1), inputs.whole("every", every, 1)
     if rounds % every:
         raise InputError(f"every must divide rounds = {rounds} with `over`, got {every}")

@@ -251,7 +251,7 @@ def test_memory_of_results_is_estimated_exactly(task, monkeypatch, user_power):
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
         values, options = arguments.experiment(*run, user_power=user_power)
-        found = simulation._program.lower(options, **values).out_info
+        found = simulation.program.lower(options, **values).out_info
         taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
         running = devices.bytes_per_trial((algorithm,), task, 3)
         assert said[-1] - running == taken - 4 * found.gap.size

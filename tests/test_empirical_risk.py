@@ -10,7 +10,7 @@ import pytest
 import jaxota as jo
 from jaxota import plots
 from jaxota.cli import report
-from jaxota.simulation import _program
+from jaxota.simulation import program
 from jaxota.tasks import model_functions
 
 KEY = jax.random.key(0)
@@ -243,12 +243,12 @@ def test_tokens_are_whole_numbers_and_stay_so():
 @pytest.mark.slow
 def test_new_numbers_share_a_program_and_initial_scales_sweep(users):
     data, test = users
-    before = _program._cache_size()
+    before = program._cache_size()
     for factor in (1.0, 2.0):
         scaled = [user | {"x": factor * user["x"]} for user in data]
         task = jo.tasks.empirical(_zeros, _logistic, scaled, _measured, test, init_scale=factor)
         jo.simulate(KEY, jo.fedavg(0.1 * factor, 1, 2), jo.Channel(), task, 2, 2)
-    assert _program._cache_size() == before + 1
+    assert program._cache_size() == before + 1
     swept = task.replace(init_scale=jnp.array([0.0, 1.0]))
     run = jo.sweep(KEY, jo.fedavg(0.1, 1, 2), jo.Channel(), swept, 2, 2)
     assert list(run.settings) == ["init_scale"] and run.scores["norm"].shape == (2, 2, 2)

@@ -49,7 +49,7 @@ def stopped(monkeypatch, tmp_path):
     def stop(*_, **__):
         raise Ran
 
-    for module, name in ((simulation, "_program"), (sweeping, "_program"), (measuring, "_visit")):
+    for module, name in ((simulation, "program"), (sweeping, "program"), (measuring, "_visit")):
         monkeypatch.setattr(module, name, stop)
     monkeypatch.setattr(comparison, "_runs", stop)
     for module in (simulation, sweeping):

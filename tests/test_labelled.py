@@ -12,7 +12,7 @@ from flax import nnx
 import jaxota as jo
 from jaxota._core import arguments as _arguments
 from jaxota._core import devices as _devices
-from jaxota.simulation import _program
+from jaxota.simulation import program
 from jaxota.tasks import model_functions
 
 KEY = jax.random.key(0)
@@ -221,7 +221,7 @@ def test_memory_in_flight_is_bounded_by_its_estimate(monkeypatch):
     needed = []
     for trials in (1, 3):
         arguments, options = _arguments.experiment(KEY, algorithm, jo.Channel(), task, 2, trials)
-        compiled = _program.lower(options, **arguments).compile()
+        compiled = program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
     estimate = _devices.bytes_per_trial([algorithm], task)
     per_trial = (needed[1] - needed[0]) / 2
@@ -254,13 +254,13 @@ def test_initial_scales_sweep(task):
 
 @pytest.mark.slow
 def test_new_numbers_and_equal_modules_do_not_retrace(arrays):
-    before = _program._cache_size()
+    before = program._cache_size()
     for scale, eta in ((0.0, 0.1), (1.0, 0.2)):
         made_again = jo.tasks.classification(
             jo.tasks.MLP(CLASSES, (4,)), *arrays, optax.l2_loss, init_scale=scale
         )
         jo.simulate(KEY, jo.fedavg(eta, 1, 2), jo.Channel(), made_again, 2, 2)
-    assert _program._cache_size() == before + 1
+    assert program._cache_size() == before + 1
 
 
 def test_losses_of_optax(arrays, model):
@@ -326,12 +326,12 @@ def test_the_cnn_is_a_convolution():
 @pytest.mark.slow
 def test_modules_of_lists_are_as_good_as_of_tuples(arrays):
     """`nn.Sequential` is mostly given a list, which cannot be hashed; made twice, one program."""
-    before = _program._cache_size()
+    before = program._cache_size()
     for kind in (list, tuple):
         module = nn.Sequential(kind([_flat, nn.Dense(4), nn.relu, nn.Dense(CLASSES)]))
         task = jo.tasks.classification(module, *arrays)
         jo.simulate(KEY, jo.fedavg(0.1, 1, 2), jo.Channel(), task, 1, 1)
-    assert _program._cache_size() == before + 1
+    assert program._cache_size() == before + 1
     assert jo.tasks.classification(jo.tasks.MLP(CLASSES, [4]), *arrays).dim == 4 * 5 + 5 * CLASSES
 
     class Held(nn.Module):

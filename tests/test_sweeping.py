@@ -42,10 +42,10 @@ def test_the_pull_of_fedprox_is_swept(task, start):
         one = fedprox.replace(local=jo.Proximal(**LOCAL, mu=mu))
         one = jo.simulate(KEY, one, jo.Channel(), task, **options)
         assert_equal(_setting(swept, s), one, task, start[:3])
-    programs = sweeping._program._cache_size()
+    programs = sweeping.program._cache_size()
     other = fedprox.replace(local=jo.Proximal(**LOCAL, mu=[2.0, 3.0, 5.0]))
     jo.sweep(KEY, other, jo.Channel(), task, **options)
-    assert sweeping._program._cache_size() == programs
+    assert sweeping.program._cache_size() == programs
     lone = fedprox.replace(local=jo.Proximal(**LOCAL))
     data = jo.sweep(KEY, lone, jo.Channel(), task, **OPTIONS, over=jo.grid(mu=[0, 1])).to_xarray()
     assert data.mu.values.tolist() == [0.0, 1.0]
@@ -119,7 +119,7 @@ def test_draws_of_the_data_can_be_swept():
 
 @pytest.mark.slow
 def test_new_values_do_not_retrace(task):
-    program = importlib.import_module("jaxota.sweeping")._program
+    program = importlib.import_module("jaxota.sweeping").program
     before = program._cache_size()
     for snrs in ([0.0, 5.0, 10.0], [1, 2, 3], np.array([7.0, np.inf, -3.0])):
         jo.sweep(KEY, jo.cotaf(**LOCAL), jo.Channel(snr_db=snrs), task, **OPTIONS)

@@ -1,6 +1,7 @@
 """WISE: the facts that it relies on, and a twin in plain NumPy."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -172,9 +173,17 @@ def test_an_error_in_the_correction_changes_gradients_by_the_stated_factor(array
     rule = jo.PathCorrectedSGD(step_size, steps)
     model, correction = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
-    arguments = {"user": jnp.int32(user), "model": model, "stride": jnp.float32(stride)}
-    path = functools.partial(rule._path, KEY, problem, **arguments)
-    changed = path(correction=correction + error)[0] - path(correction=correction)[0]
+    users = len(features)
+    memory = rule.start(KEY, problem, model)[1] | {"stride": jnp.full(users, stride)}
+
+    def gradients(correction):
+        """Σg of the user whose path is corrected by λ(ĥ − h_i), with λ = 1 and ĥ = 0."""
+        local = memory | {"gradient": jnp.tile(-correction, (users, 1))}
+        server = {"y": jnp.zeros_like(model), "trust": jnp.float32(1.0)}
+        state = types.SimpleNamespace(model=model, server=server, local=local)
+        return -rule(KEY, KEY, problem, state).update[user] / step_size
+
+    changed = gradients(correction + error) - gradients(correction)
     hessian = 2 * features[user].T @ features[user] / len(features[user])
     values, basis = np.linalg.eigh(hessian)
     pace = stride * step_size * values

@@ -51,13 +51,13 @@ def measured(name):
 
     import jaxota as jo
     from jaxota._core import arguments as _arguments
-    from jaxota.simulation import _program
+    from jaxota.simulation import program
 
     algorithm, task = programs()[name]
     run = jax.random.key(1), algorithm, jo.Channel(10.0), task, 20, 20
     arguments, options = _arguments.experiment(*run)
     marks = [time.perf_counter()]
-    lowered = _program.lower(options, **arguments)
+    lowered = program.lower(options, **arguments)
     marks.append(time.perf_counter())
     lowered.compile()
     marks.append(time.perf_counter())

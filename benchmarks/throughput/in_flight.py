@@ -50,7 +50,7 @@ def measured(name, repeats):
     import jaxota as jo
     from jaxota._core import arguments as _arguments
     from jaxota._core import devices as _devices
-    from jaxota.simulation import _program
+    from jaxota.simulation import program
 
     algorithm, task, rounds, trials, sizes = workloads(name)
     run = jax.random.key(1), algorithm, jo.Channel(10.0), task, rounds, trials
@@ -59,7 +59,7 @@ def measured(name, repeats):
 
     def with_size(size):
         chosen = options._replace(chunk=size)
-        return lambda: jax.block_until_ready(_program(chosen, **arguments))
+        return lambda: jax.block_until_ready(program(chosen, **arguments))
 
     seconds = bench.medians({s: with_size(s) for s in sizes if s <= most}, repeats)
     count = trials * rounds * task.users * algorithm.local.steps

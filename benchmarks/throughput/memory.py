@@ -14,7 +14,7 @@ import jaxota as jo
 from jaxota import sweeping
 from jaxota._core import arguments as _arguments
 from jaxota._core.devices import virtual
-from jaxota.simulation import _program
+from jaxota.simulation import program
 
 
 def taken(users=20, dim=10, trials=400, batch=10, rounds=60):
@@ -23,23 +23,23 @@ def taken(users=20, dim=10, trials=400, batch=10, rounds=60):
     algorithm = jo.cotaf(1e-3, 10, batch, precode=jo.Online())
     run = jax.random.key(1), algorithm, jo.Channel(10.0), task, rounds, trials
     arguments, options = _arguments.experiment(*run)
-    return _bytes(_program.lower(options, **arguments))
+    return _bytes(program.lower(options, **arguments))
 
 
 def swept(settings):
     found = []
-    program = sweeping._program
+    program = sweeping.program
 
     def spy(*positional, **named):
         found.append(_bytes(program.lower(*positional, **named)))
         return program(*positional, **named)
 
-    sweeping._program = spy
+    sweeping.program = spy
     task = jo.tasks.synthetic_regression(jax.random.key(0))
     algorithm = jo.cotaf(1e-3, 10, 10, precode=jo.Online())
     snrs = jnp.linspace(-10.0, 20.0, settings)
     jo.sweep(jax.random.key(1), algorithm, jo.Channel(snrs), task, 60, 100)
-    sweeping._program = program
+    sweeping.program = program
     return found[0]
 
 

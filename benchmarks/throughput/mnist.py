@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxota as jo
 from jaxota._core import devices as _devices
-from jaxota.tasks import problem as problems
+from jaxota.stages import local
 from jaxota.tasks.empirical_risk import Empirical
 
 USERS, STEPS, BATCH = 10, 5, 20
@@ -69,7 +69,7 @@ def main():
     question = __doc__.splitlines()[0]
     given = bench.options(question)
     _devices.virtual()
-    assert isinstance(problems.layout_of(Flat(task(jo.tasks.MLP(10), 2))), problems.FlatLayout)
+    assert isinstance(local.layout_of(Flat(task(jo.tasks.MLP(10), 2))), local.FlatLayout)
     kinds = {
         "softmax": (jo.tasks.SoftmaxRegression(10), 600, jo.baaf, 16, 20),
         "CNN": (jo.tasks.CNN(10), 100, jo.baaf, 4, 2 if given.short else 4),

@@ -17,8 +17,7 @@ import numpy as np
 import jaxota as jo
 from jaxota import rounds
 from jaxota.algorithms import Algorithm
-from jaxota.stages.local import LocalUpdate
-from jaxota.tasks.problem import layout_of
+from jaxota.stages.local import LocalUpdate, layout_of
 
 # Peak operations per second in float32 and bytes per second, from the makers' data sheets. A TPU
 # multiplies in bfloat16: products in float32 ("highest") take six passes.
@@ -91,9 +90,8 @@ def round_without_steps(kind):
         def remember(self, before, after, heard):
             return None
 
-    state = rounds._first_state(
-        jax.random.key(0), jax.random.key(1), algorithm, channel, own, jnp.zeros(own.dim)
-    )
+    keys = jax.random.split(jax.random.key(0))
+    state = rounds._first_state(keys, algorithm, channel, own, jnp.zeros(own.dim))
 
     def once(updates, state):
         done = Algorithm(Given(updates), algorithm.precode, algorithm.estimate)

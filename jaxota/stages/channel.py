@@ -1,7 +1,6 @@
 """The channel: in the air signals fade, add up, and meet noise."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import jax
@@ -14,7 +13,8 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, 
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Fades, Link, NoFading, ideal_link
+from jaxota.stages.fading import Fades, Keys, Link, Links, NoFading, ideal_link
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -56,9 +56,7 @@ class Carrier(Protocol):
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Return the memory before round 1."""
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         """Return the links of both blocks and memory.
 
         `keys` [3] serve the fading, the law's own generator, and the choice of participants;
@@ -129,9 +127,7 @@ class Channel:
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.fading.start(key, users)
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         noise = dim * self.noise_ratio(dim)
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
@@ -169,17 +165,12 @@ class Ideal:
     """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
-    noise = Gaussian()
+    noise, start = Gaussian(), no_memory
 
     def noise_variance(self, dim: int) -> None:
         return None
 
-    def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return None
-
-    def links(
-        self, keys: Sequence[PRNGKeyArray], memory: Memory, users: int, dim: int, controlled: bool
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         # Nothing is on the air, so no power is spent.
         link = ideal_link(users).replace(amplification=jnp.zeros(users, "float32"))
         return link, link, memory
@@ -250,14 +241,8 @@ def superpose(
 
     The average plus equivalent noise is formed directly: quotients of gains would leave float32.
 
-    Args:
-        key: random key of the noise.
-        block: the values [user, s] and their energies.
-        energy: [] or [user] P/α. With one for each user the average is weighted by √α_i, and |S|√α
-            is Σ√α_i.
-        noise: sw2/P, None without noise.
-        link: the block's path from the users.
-        law: the law of the noise.
+    `energy` is P/α, [] or [user]: with one for each user the average is weighted by √α_i, and |S|√α
+    is Σ√α_i. `noise` is sw2/P, None without noise, and `law` its law.
 
     Returns:
         The average over S^r plus noise [s]; the standard deviation √ν of that noise, with

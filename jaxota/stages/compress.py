@@ -13,9 +13,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, traced
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import if_heard, norms
+from jaxota.stages.local import if_heard, no_memory, norms
 
 Symbols: TypeAlias = Float[Array, "user s"]  # s = d without compression
+Received: TypeAlias = Float[Array, "s"]  # their average, with noise
 
 
 @part
@@ -51,9 +52,7 @@ class Compressor(Protocol):
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         """Return the symbols [user, s] that stand for `values` [user, d], and new memory."""
 
-    def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
-    ) -> Vector:
+    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
         """Return the average [d] from the received symbols [s], whose noise has `deviation`."""
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
@@ -65,9 +64,7 @@ class Uncompressed:
     """No compression: every coordinate is sent as it is."""
 
     white = True
-
-    def start(self, users: int, dim: int) -> Memory:
-        return None
+    start = no_memory
 
     def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
         return {}
@@ -75,9 +72,7 @@ class Uncompressed:
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         return values, memory
 
-    def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
-    ) -> Vector:
+    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
         return received
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
@@ -109,9 +104,7 @@ class Centred:
         # Minus the reported mean, which is the one that the server adds back.
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
-    def decode(
-        self, received: Float[Array, "s"], deviation: Scalar, link: Link, side: SideInfo
-    ) -> Vector:
+    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
         centred = self.rest.decode(received, deviation, link, side)
         # The means of the users who were heard, as the received average is theirs.
         return centred + link.mean(side.reports["mean"])

@@ -1,8 +1,6 @@
 """Estimators, at the server: from the noisy average to an estimate of the average.
 
-Without noise every estimator is the identity. An estimator with a prior may also have
-`spread(moments, count)`, the prior variance s² of the average of `count` users, for
-`jaxota.theory`.
+Without noise every estimator is the identity.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +12,7 @@ from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block
 from jaxota.stages.fading import Link
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -39,16 +38,6 @@ class Estimator(Protocol):
 
         `received` [d] is the average of the values plus noise of standard deviation √ν.
         """
-
-
-def no_memory(self: object, dim: int) -> Memory:
-    """Return None: the `start` of an estimator without memory.
-
-    Args:
-        self: the estimator, as this function becomes one of its methods.
-        dim: d, the number of coordinates.
-    """
-    return None
 
 
 def _flat_prior(self: object, moments: Moments, count: Scalar) -> Scalar:

@@ -18,11 +18,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxota._core import devices, inputs, prng
 from jaxota._core.part import Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
 Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
+Keys: TypeAlias = Sequence[PRNGKeyArray]
 
 
 @part
@@ -58,15 +60,16 @@ class Link:
         return jnp.where(heard, values, 0.0).sum(0) / self.count
 
 
+Links: TypeAlias = tuple[Link, Link, Memory]  # of the model block and of the control block
+
+
 class Fades(Protocol):
     """A fading channel's links of a round, such as `Fading`, made of a law and an answer."""
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         """Return the memory before round 1."""
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         """Return the links of both blocks and memory; `amplitudes` [user], `noise` is d·sw2/P."""
 
 
@@ -83,13 +86,7 @@ class Law(Protocol):
 class Answer(Protocol):
     """The users' response to their channel estimates, such as `Inversion`."""
 
-    def __call__(
-        self,
-        block: int,
-        gains: Float[Array, "2 antenna user"],
-        estimates: Float[Array, "2 antenna user"],
-        noise: Scalar,
-    ) -> Link:
+    def __call__(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
         """Return the link of block 0 (model) or 1 (controls) from true and estimated gains.
 
         Both are [2, antenna, user]; `noise` is d·sw2/P.
@@ -107,13 +104,9 @@ class NoFading:
     """No fading: every gain is 1."""
 
     floors = (1.0, 1.0)
+    start = no_memory
 
-    def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return None
-
-    def links(
-        self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         link = ideal_link(amplitudes.size)
         return link, link, memory
 
@@ -161,8 +154,7 @@ class Nakagami:
 
     m: Traced[Scalar] = traced(at_least=0.5)
 
-    def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        return None
+    start = no_memory
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
@@ -190,13 +182,7 @@ class Inversion:
         """h_min and ρ_min."""
         return self.threshold, self.control_threshold
 
-    def __call__(
-        self,
-        block: int,
-        gains: Float[Array, "2 antenna user"],
-        estimates: Float[Array, "2 antenna user"],
-        noise: Scalar,
-    ) -> Link:
+    def __call__(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
         gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
         power = jnp.sum(estimates**2, 0)
         heard = power > floor**2  # by the estimate: users do not know h itself
@@ -244,10 +230,8 @@ class Fading:
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))
 
-    def draw(
-        self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory
-    ) -> tuple[Float[Array, "2 block antenna user"], Float[Array, "2 block antenna user"], Memory]:
-        """Draw a round's true and estimated gains, times `amplitudes`; return them and memory."""
+    def draw(self, keys: Keys, amplitudes: PerUser, memory: Memory) -> tuple[Gains, Gains, Memory]:
+        """Return a round's true and estimated gains [2, block, antenna, user], and memory."""
         k_normal, k_law = keys
         # Gains and estimation errors from one draw, which is cheaper than two.
         fresh = _circular(k_normal, (4, 2, self.antennas, amplitudes.size))
@@ -256,9 +240,7 @@ class Fading:
         # The error is independent of h, so that E|ĥ|² = E|h|² + csi_error.
         return gains, gains + jnp.sqrt(self.csi_error) * fresh[2:], memory
 
-    def links(
-        self, keys: Sequence[PRNGKeyArray], amplitudes: PerUser, memory: Memory, noise: Scalar
-    ) -> tuple[Link, Link, Memory]:
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         gains, estimates, memory = self.draw(keys, amplitudes, memory)
         model, control = (
             self.answer(block, gains[:, block], estimates[:, block], noise) for block in (0, 1)

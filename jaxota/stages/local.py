@@ -1,6 +1,7 @@
 """Local rules, at each user: K steps from the broadcast model, and the update that is sent."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
@@ -23,7 +24,7 @@ from jaxota._core.part import (
 )
 from jaxota._core.state import State
 from jaxota.errors import InputError
-from jaxota.tasks.problem import FlatLayout, Layout, Problem, layout_of
+from jaxota.tasks.problem import Layout, Problem
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -90,8 +91,7 @@ def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Mem
 
     Args:
         self: the part, as this function becomes one of its methods.
-        before: [user, …] the users' memory before the round.
-        after: [user, …] their memory after it.
+        before, after: [user, …] the users' memory before and after the round.
         heard: [user] 1 for users who were heard, else 0.
     """
 
@@ -100,6 +100,15 @@ def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Mem
         return jnp.where(heard.reshape(-1, *[1] * (new.ndim - 1)) > 0, new, old)
 
     return jax.tree.map(select, after, before)
+
+
+def no_memory(self: object, *arguments: Any) -> None:
+    """Return None: the `start` of any part without memory.
+
+    Args:
+        self: the part, as this function becomes one of its methods.
+        arguments: those of its protocol's `start`.
+    """
 
 
 @part
@@ -120,15 +129,13 @@ class SGD:
     batch: int | None = static(default=None, at_least=1)
     transform: optax.GradientTransformation = static(default=optax.identity())
 
-    controlled = False
-    remember = if_heard
-    replace = dataclasses.replace
+    controlled, mu = False, None  # nothing pulls back to the broadcast model
+    remember, replace = if_heard, dataclasses.replace
 
     @property
     def plain(self) -> bool:
         """Whether steps follow (corrected) gradients alone, as the theorems assume."""
-        # Two calls of optax.identity() differ as objects; `canonical` maps equal ones to one.
-        return canonical(self.transform) is canonical(optax.identity())
+        return _is_identity(self.transform)
 
     @property
     def draws(self) -> int:
@@ -144,10 +151,7 @@ class SGD:
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
-        def user(i: Int[Array, ""]) -> Vector:
-            return _local_steps(self, k_batch, problem, i, state.model, jnp.zeros_like(state.model))
-
-        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
+        return LocalUpdate(_local_steps(self, k_batch, problem, state))
 
     def check(self, path: str, setting: "Setting") -> None:
         inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
@@ -170,16 +174,7 @@ class Proximal:
 
     controlled, plain, transform = False, False, optax.identity()
     remember, replace = if_heard, dataclasses.replace
-    draws, reach, start = SGD.draws, SGD.reach, SGD.start
-
-    def __call__(
-        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> LocalUpdate:
-        def user(i: Int[Array, ""]) -> Vector:
-            zero = jnp.zeros_like(state.model)
-            return _local_steps(self, k_batch, problem, i, state.model, zero, self.mu)
-
-        return LocalUpdate(jax.vmap(user)(jnp.arange(problem.users)))
+    draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
 
 @part
@@ -203,7 +198,7 @@ class ControlVariateSGD:
     warm_start: bool = static(default=False, one_of=(False, True))
     transform: optax.GradientTransformation = static(default=optax.identity())
 
-    controlled = True
+    controlled, mu = True, None
     remember, replace = if_heard, dataclasses.replace
     plain, reach = SGD.plain, SGD.reach
 
@@ -223,11 +218,7 @@ class ControlVariateSGD:
     ) -> LocalUpdate:
         broadcast = state.control
         assert broadcast is not None  # `start` returns one
-
-        def user(i: Int[Array, ""], control: Vector) -> Vector:
-            return _local_steps(self, k_batch, problem, i, state.model, broadcast - control)
-
-        updates = jax.vmap(user)(jnp.arange(problem.users), state.local)  # [user, d]
+        updates = _local_steps(self, k_batch, problem, state, broadcast[None] - state.local)
         if self.control_option == 1:
             # On samples of their own, so that controls are independent of the noise in the steps.
             controls = self._gradients(k_control, problem, state.model)
@@ -255,6 +246,24 @@ class ControlVariateSGD:
         return jax.vmap(user)(jnp.arange(problem.users))
 
 
+class FlatLayout:
+    """The layout of a problem that has none of its own: the vector itself."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.gradient, self.full_gradient = problem.gradient, problem.full_gradient
+
+    def unravel(self, model: Vector) -> Vector:
+        return model
+
+    def ravel(self, params: Vector) -> Vector:
+        return params
+
+
+def layout_of(problem: Problem) -> Layout:
+    """Return the problem's own layout, or the flat one."""
+    return getattr(problem, "layout", FlatLayout(problem))
+
+
 def norms(values: Vectors) -> PerUser:
     """Return the norm ‖·‖ of each user's vector."""
     return jnp.sqrt(jnp.sum(values**2, -1))
@@ -266,12 +275,10 @@ def minibatch_gradient(
     """Return g_i(model) [d] of one user, over samples drawn with replacement or over all it has.
 
     Args:
-        problem: the problem of a trial.
         model: [d] where the gradient is taken.
-        user: the index i of the user.
-        batch: number of samples; None for the whole local set.
-        key: the random key of the round.
         draw: the number of this draw under `key`; every user and step needs its own.
+
+    The other arguments are those of `minibatches`.
     """
     samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
     return gradient_on(
@@ -312,34 +319,70 @@ def gradient_on(
     return stage_checks.gradient(method, gradient, params)
 
 
+def walk(
+    local: Any,
+    key: PRNGKeyArray,
+    problem: Problem,
+    layout: Layout,
+    user: Int[Array, ""],
+    model: Vector,
+    memory: Memory,
+    move: Callable[..., tuple[Params, Memory, Any]],
+) -> tuple[Vector, Memory, Any]:
+    """Take the K steps of one user; return θ_i − θ̂ [d], memory, and what was kept [step, …].
+
+    `move(moved, params, gradient, memory)` returns the displacement after a step, memory, and what
+    to keep of the step, all in the `layout`.
+    """
+    origin = layout.unravel(model)
+
+    # The displacement is carried in place of θ_i: near convergence it is far smaller than the
+    # model, and θ_i − θ̂ formed at the end would lose its digits.
+    def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], Any]:
+        moved, memory = carry
+        params = jax.tree.map(jnp.add, origin, moved)
+        gradient = gradient_on(layout, params, user, samples)
+        moved, memory, kept = move(moved, params, gradient, memory)
+        return (moved, memory), kept
+
+    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
+    samples = minibatches(problem, user, local.batch, key, draws)
+    carry = jax.tree.map(jnp.zeros_like, origin), memory
+    (moved, memory), kept = jax.lax.scan(step, carry, samples, local.steps)
+    return layout.ravel(moved), memory, kept
+
+
 def _local_steps(
     local: SGD | Proximal | ControlVariateSGD,
     key: PRNGKeyArray,
     problem: Problem,
-    user: Int[Array, ""],
-    model: Vector,
-    correction: Vector,
-    pull: Scalar | None = None,
-) -> Vector:
-    """Return one user's displacement θ_i − θ̂ [d] after K steps by g_i + correction."""
+    state: State,
+    corrections: Vectors | None = None,
+) -> Vectors:
+    """Return the displacements θ_i − θ̂ [user, d] after K steps by g_i + correction_i."""
     # A user's own transformation may treat coordinates by their place in the vector.
-    known = canonical(local.transform) is canonical(optax.identity())
-    layout = layout_of(problem) if known else FlatLayout(problem)
-    origin, shift = layout.unravel(model), layout.unravel(correction)
+    layout = layout_of(problem) if _is_identity(local.transform) else FlatLayout(problem)
 
-    # The displacement is carried in place of θ_i: near convergence it is far smaller than the
-    # model, and θ_i − θ̂ formed at the end would lose its digits.
-    def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], None]:
-        moved, memory = carry
-        params = jax.tree.map(jnp.add, origin, moved)
-        gradient = jax.tree.map(jnp.add, gradient_on(layout, params, user, samples), shift)
-        direction, memory = local.transform.update(gradient, memory, params)
-        after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
-        if pull is not None:  # apart from the step, which stays equal to SGD's to the bit
-            after = jax.tree.map(lambda a, m: a - (local.step_size * pull) * m, after, moved)
-        return (after, memory), None
+    def user(i: Int[Array, ""], correction: Vector) -> Vector:
+        shift = layout.unravel(correction)
 
-    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
-    samples = minibatches(problem, user, local.batch, key, draws)
-    carry = jax.tree.map(jnp.zeros_like, origin), local.transform.init(origin)
-    return layout.ravel(jax.lax.scan(step, carry, samples, local.steps)[0][0])
+        def move(moved: Params, params: Params, gradient: Params, memory: Memory) -> Any:
+            gradient = jax.tree.map(jnp.add, gradient, shift)
+            direction, memory = local.transform.update(gradient, memory, params)
+            after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
+            if local.mu is not None:  # apart from the step, which stays equal to SGD's to the bit
+                pull = local.step_size * local.mu
+                after = jax.tree.map(lambda a, m: a - pull * m, after, moved)
+            return after, memory, None
+
+        memory = local.transform.init(layout.unravel(state.model))
+        return walk(local, key, problem, layout, i, state.model, memory, move)[0]
+
+    if corrections is None:
+        return jax.vmap(user, (0, None))(jnp.arange(problem.users), jnp.zeros_like(state.model))
+    return jax.vmap(user)(jnp.arange(problem.users), corrections)
+
+
+def _is_identity(transform: optax.GradientTransformation) -> bool:
+    # Two calls of optax.identity() differ as objects; `canonical` maps equal ones to one.
+    return canonical(transform) is canonical(optax.identity())

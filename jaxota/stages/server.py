@@ -14,6 +14,7 @@ from jaxota._core.part import Memory, PerUser, Scalar, Vector, part, static
 from jaxota._core.state import State
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
+from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -58,8 +59,7 @@ class Server(Protocol):
 class ReplaceModel:
     """The estimate becomes the next model."""
 
-    def start(self, model: Vector) -> None:
-        return None
+    start = no_memory
 
     def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
         return None

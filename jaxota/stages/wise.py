@@ -5,7 +5,7 @@ whitens innovations: at Kalman's gain, and at no other, successive innovations a
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, sta
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
-from jaxota.stages.local import SGD, LocalUpdate, Params, gradient_on, minibatches, norms
+from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, no_memory, norms, walk
 from jaxota.stages.server import Aggregate
-from jaxota.tasks.problem import Problem, layout_of
+from jaxota.tasks.problem import Problem
 
 
 @part
@@ -25,15 +25,13 @@ class PathCorrectedSGD:
     """SGD along a path corrected against drift; the plain gradients along that path are sent.
 
     Attributes:
-        step_size: η, a number or an array to sweep over.
-        steps: K, the number of local steps per round.
-        batch: samples drawn per user and step; None for the whole local set.
         trusting: whether the path is corrected at all (1).
         striding: whether a user whose path expands takes shorter steps (4).
         gradients: whether −ηΣg is sent, the plain gradients along the path (3), or the displacement
             at its end.
 
-    The server must broadcast `y` and `trust`, as `Innovations` does.
+    The other fields are those of `SGD`. The server must broadcast `y` and `trust`, as `Innovations`
+    does.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -66,14 +64,25 @@ class PathCorrectedSGD:
                 "algorithm.server must broadcast y and trust for this algorithm.local, as "
                 "jo.Innovations() does"
             )
+        layout = layout_of(problem)
         mean_gradient = -server["y"] / (self.steps * self.step_size)  # ĥ
 
         def user(i: Int[Array, ""], memory: dict[str, Array]) -> tuple[Vector, Vector, Memory]:
             correction = server["trust"] * (mean_gradient - memory["gradient"])  # (1)
             correction = correction if self.trusting else jnp.zeros_like(correction)
-            total, moved, squares = self._path(
-                k_batch, problem, i, state.model, correction, memory["stride"]
-            )
+            shift = layout.unravel(correction)
+            pace = memory["stride"] * self.step_size  # a_i·η; what is sent keeps the common η
+
+            def move(moved: Params, params: Params, gradient: Params, total: Params) -> Any:  # (2)
+                u = jax.tree.map(jnp.add, gradient, shift)
+                moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
+                square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
+                return moved, jax.tree.map(jnp.add, total, gradient), jnp.asarray(square)
+
+            zero = jax.tree.map(jnp.zeros_like, shift)
+            # The draws are those of plain SGD: runs are paired.
+            moved, total, squares = walk(self, k_batch, problem, layout, i, state.model, zero, move)
+            total = layout.ravel(total)
             # (3) Plain gradients, not the displacement: an error in the correction bends the path,
             # but is not sent itself.
             after = memory | {"gradient": total / self.steps, "rounds": memory["rounds"] + 1.0}
@@ -84,37 +93,6 @@ class PathCorrectedSGD:
         sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
         sent = sums if self.gradients else moved
         return LocalUpdate(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
-
-    def _path(
-        self,
-        key: PRNGKeyArray,
-        problem: Problem,
-        user: Int[Array, ""],
-        model: Vector,
-        correction: Vector,
-        stride: Scalar,
-    ) -> tuple[Vector, Vector, Float[Array, "step"]]:
-        """Return Σg [d], the displacement θ_i − θ̂ [d], and ‖u‖² of each step [step] (2)."""
-        layout = layout_of(problem)
-        origin, shift = layout.unravel(model), layout.unravel(correction)
-        pace = stride * self.step_size  # a_i·η; what is sent keeps the common η
-
-        def step(
-            carry: tuple[Params, Params], samples: Any
-        ) -> tuple[tuple[Params, Params], Scalar]:
-            moved, total = carry
-            params = jax.tree.map(jnp.add, origin, moved)
-            g = gradient_on(layout, params, user, samples)
-            u = jax.tree.map(jnp.add, g, shift)
-            moved = jax.tree.map(lambda m, direction: m - pace * direction, moved, u)
-            square = sum(jnp.sum(x**2) for x in jax.tree.leaves(u))
-            return (moved, jax.tree.map(jnp.add, total, g)), jnp.asarray(square)
-
-        draws = user * self.steps + jnp.arange(self.steps)  # as in plain SGD: runs are paired
-        samples = minibatches(problem, user, self.batch, key, draws)
-        zero = jax.tree.map(jnp.zeros_like, origin)
-        (moved, total), squares = jax.lax.scan(step, (zero, zero), samples, self.steps)
-        return layout.ravel(total), layout.ravel(moved), squares
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         # All of it describes a user's own path, whether or not the server heard of it; the next
@@ -133,15 +111,16 @@ def _adapted_stride(squares: Float[Array, "step"], memory: dict[str, Array]) -> 
     return {"growth": growth, "stride": (memory["stride"] * factor).clip(1e-4, 1.0)}
 
 
+Factor: TypeAlias = tuple[Scalar, Memory]  # γ or δ, and memory
+
+
 class Gain(Protocol):
     """A rule for γ, the factor by which the server follows an innovation."""
 
     def start(self, model: Vector) -> Memory:
         """Return the memory before round 1."""
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         """Return γ and memory, from the innovation y [d], the mean ‖s_i‖ of the users and dν."""
 
 
@@ -151,7 +130,7 @@ class Average(Protocol):
     def start(self, model: Vector) -> Memory:
         """Return the memory before round 1."""
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         """Return δ and memory, from the innovation y [d] and the lead [d] of model over output."""
 
 
@@ -169,9 +148,7 @@ class Whitening:
         zero = jnp.zeros_like(model)
         return {"gain": jnp.float32(1.0), "trend": zero, "rounds": jnp.float32(0.0)}
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, dict[str, Array]]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         # The users' mean norm bounds the norm of the signal: a first guess before any trend (12).
         first = jnp.sqrt(_signal_share(size**2, noise, otherwise=1.0))
         gain = jnp.where(memory["rounds"] == 0, first, memory["gain"])
@@ -190,12 +167,9 @@ class Fixed:
 
     gain: Traced[Scalar] = traced(default=1.0, above=0.0)
 
-    def start(self, model: Vector) -> None:
-        return None
+    start = no_memory
 
-    def __call__(
-        self, y: Vector, size: Scalar, noise: Scalar, memory: Memory
-    ) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
         return self.gain, memory
 
 
@@ -212,7 +186,7 @@ class Switching:
     def start(self, model: Vector) -> dict[str, Array]:
         return {"share": jnp.float32(0.5), "rounds": jnp.float32(0.0)}
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, dict[str, Array]]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         rounds = memory["rounds"] + 1.0
         share = memory["share"] * jnp.exp(self.rate * (similarity(y, lead) - 0.5))
         # The floor 3/(r + 2) is polynomial-decay averaging, whose weights grow as r².
@@ -224,10 +198,9 @@ class Switching:
 class Last:
     """No average: the output is the last model."""
 
-    def start(self, model: Vector) -> None:
-        return None
+    start = no_memory
 
-    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> tuple[Scalar, Memory]:
+    def __call__(self, y: Vector, lead: Vector, memory: Memory) -> Factor:
         return jnp.float32(1.0), memory
 
 

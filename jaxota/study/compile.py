@@ -34,7 +34,7 @@ from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.errors import InputError
 from jaxota.history import History
-from jaxota.simulation import run_all
+from jaxota.rounds import run_all
 from jaxota.study.resolve import Group
 
 Plans = tuple[Plan, ...]  # one for each rule of a group

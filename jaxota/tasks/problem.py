@@ -61,24 +61,6 @@ class Layout(Protocol):
         """Return `Problem.full_gradient` in this layout."""
 
 
-class FlatLayout:
-    """The layout of a problem that has none of its own: the vector itself."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.gradient, self.full_gradient = problem.gradient, problem.full_gradient
-
-    def unravel(self, model: Vector) -> Vector:
-        return model
-
-    def ravel(self, params: Vector) -> Vector:
-        return params
-
-
-def layout_of(problem: Problem) -> Layout:
-    """Return the problem's own layout, or the flat one."""
-    return getattr(problem, "layout", FlatLayout(problem))
-
-
 class Task(Protocol):
     """A learning task and its data: one of `jaxota.tasks`, or a part of your own."""
 
