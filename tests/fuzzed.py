@@ -134,14 +134,8 @@ def rows():
         "theory.measure": Row(
             theory.measure,
             RUN,
-            {"key": key, **parts, "rounds": count, "trials": count, "plan": plan, "initial": array},
-        ),
-        "theory.compare": Row(
-            theory.compare,
-            RUN | {"theorem": theory.theorem_2, "calibration_trials": 3},
-            {"key": key, **parts, **counts, "theorem": part}
-            | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)}
-            | {"step_size": optional(positive)},
+            {"key": key, **parts, "trials": count, "plan": plan, "initial": array}
+            | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)},
         ),
         "theory.effective_noise": Row(
             theory.effective_noise,

@@ -1,7 +1,5 @@
-"""The paper's statements, the constants that they depend on, and comparison with simulation."""
+"""The paper's statements, and the constants that they depend on, measured by simulation."""
 
-from jaxota.theory.comparison import Comparison as Comparison
-from jaxota.theory.comparison import compare as compare
 from jaxota.theory.measuring import measure as measure
 from jaxota.theory.noise import Error as Error
 from jaxota.theory.noise import effective_noise as effective_noise

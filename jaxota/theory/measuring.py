@@ -1,7 +1,4 @@
-"""Measure the theorems' constants on a task by running the algorithm.
-
-The runs visit a region of models; `Region` holds the gradients met there, `Constants` their maxima.
-"""
+"""Measure the theorems' constants on a task by running the algorithm."""
 
 import functools
 from typing import Any
@@ -11,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments, devices
+from jaxota._core import arguments, devices, inputs
 from jaxota._core.arguments import Options
-from jaxota._core.devices import Spread, compiled, in_chunks
-from jaxota._core.part import Numbers, Scalar, Seed, Vector, part
+from jaxota._core.batching import trials_at_once
+from jaxota._core.devices import compiled, in_chunks, on_devices
+from jaxota._core.part import Numbers, Scalar, Seed, Vector
 from jaxota._core.state import Info, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
@@ -28,31 +26,12 @@ from jaxota.theory.statements import Constants
 _TINY = np.finfo(np.float32).tiny
 
 
-@part
-class Region:
-    """Statistics of every round of every trial, at the broadcast model and after users' steps."""
-
-    smoothness: Scalar  # β
-    strong_convexity: Scalar  # μ
-    gradient_variance: Float[Array, "trial round"]  # the largest E‖g_i − ∇f_i‖² of any user
-    gradient_square: Float[Array, "trial round"]  # the largest E‖g_i‖²
-    user_gradients: Float[Array, "trial round"]  # mean_i ‖∇f_i‖² at the broadcast model
-    gradient: Float[Array, "trial round"]  # ‖∇F‖² at the broadcast model
-    distance: Float[Array, "trial round"]  # ‖θ̂ − θ*‖²
-    control_distance: Float[Array, "trial round"] | None  # Σ_i ‖c_i − ∇f_i(θ*)‖²
-    energy: Float[Array, "trial round user"]  # ‖Δ_i‖²
-    control_energy: Float[Array, "trial round user"] | None  # ‖c_i‖² of that round
-    power: Float[Array, "trial round"]  # max_i ‖x_i‖²/P of the model block
-    participants: Float[Array, "trial round"]  # number of users heard
-    gap: Float[Array, "trial round"]  # F(θ̄^r) − F* of the weighted average after that round
-
-
 def measure(
     key: Seed,
     algorithm: Algorithm,
     channel: Channel,
     task: Task,
-    rounds: int,
+    rounds: int | Numbers,
     trials: int = 20,
     *,
     plan: Plan | None = None,
@@ -83,32 +62,58 @@ def measure(
             independent.
         participants: the least number of users heard in any round: S under AS4, N without fading.
 
-    The other constants are choices of algorithm and channel, among them η and R of the runs.
+    The other constants are choices of algorithm and channel, or describe the runs.
 
     Args:
         key: random key, or seed, of the runs, as for `simulate`.
-        algorithm, channel: one setting; the constants belong to its step size.
+        algorithm, channel: the constants belong to the step size. An array [R] in place of a number
+            is a setting for each of several `rounds`.
         task: a task that knows its optimum, as `jo.tasks.regression` does, with one set of data.
-        rounds: R of each run; theorems should be evaluated for at most twice as many.
+        rounds: R of each run; theorems should be evaluated for at most twice as many. An array [R]
+            measures constants [R] in one program, in which all runs are as long as the longest.
         trials: number of runs. Maxima over the region grow with it where initial models are random;
             for the constants of one start, give one `initial` in every row.
-        plan: result of `jo.calibrate`; by default it is measured, as `simulate` does.
+        plan: result of `jo.calibrate` for the largest of `rounds`, or [R] of them; by default it is
+            measured, as `simulate` does.
         initial: [trial, d] models to start from; by default the task draws them.
     """
+    ends, most = _rounds(rounds)
     checked, options = arguments.experiment(
-        key, algorithm, channel, task, rounds, trials, plan, initial
+        key, algorithm, channel, task, most, trials, plan, initial
     )
-    parts = {name: checked[name] for name in ("algorithm", "channel", "task")}
-    arguments.refuse_swept(**parts, plan=checked["plan"])
-    refuse_unknown(**parts)
-    options = options._replace(over=Spread())  # on one device
-    region, used = _visit(options, int(largest_count(parts["task"])), **checked)
-    constants = summarise(region, used, **parts, rounds=jnp.float32(rounds))
-    refuse_diverged(constants)
-    return constants
+    arguments.refuse_swept(task=checked["task"])
+    parts = {name: checked.pop(name) for name in ("algorithm", "channel", "plan")}
+    _refuse_unknown(parts["algorithm"], parts["channel"], checked["task"])
+    paths = [
+        path for name, value in parts.items() for path in inputs.extra_axes(value, name).items()
+    ]
+    axes = [0 if extra else None for _, extra in paths] + [0 if ends.ndim else None]
+    values, structure = jax.tree.flatten((*parts.values(), ends))
+    lengths = {len(value) for value, axis in zip(values, axes, strict=True) if axis == 0}
+    if len(lengths) > 1:
+        raise InputError(
+            f"rounds and swept fields go in step and must be of one length, got {lengths}"
+        )
+    count = max(lengths, default=1)
+    chunk = trials_at_once((parts["algorithm"],), checked["task"], count, options.rounds)
+    options = options._replace(chunk=chunk, over=devices.spread(1, count))
+    samples = int(_largest_count(checked["task"]))
+    constants = _program(options, samples, structure, tuple(axes), values, **checked)
+    if not all(np.isfinite(x).all() for x in jax.tree.leaves(constants)):
+        raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
+    return devices.gathered(constants)
 
 
-def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
+def _rounds(rounds: Any) -> tuple[Int[np.ndarray, "*R"], int]:
+    """Return the numbers of rounds, one or several, and the largest."""
+    ends = inputs.real("rounds", rounds)
+    if ends.ndim > 1 or not ends.size:
+        shape = f"got shape {list(ends.shape)}"
+        raise InputError(f"rounds must be a whole number, or an array [R] of them, {shape}")
+    return ends, max(inputs.whole("rounds", r, 1) for r in ends.ravel().tolist())
+
+
+def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
     """Refuse settings that the theorems say nothing about."""
     if getattr(task, "redraw", False):
         raise InputError("task.redraw must be False here: constants belong to one set of data")
@@ -118,11 +123,13 @@ def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         )
     air = algorithm.medium(channel)
     variance, over = air.noise_variance(task.dim), noise_over(channel.power, air, task.dim)
-    if variance is not None and over is not None and over > 0 and not _TINY <= variance < np.inf:
-        raise InputError(
-            f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite in "
-            f"float32, as σ_θ is of its size, got {float(channel.power):g}"
-        )
+    if variance is not None and over is not None:
+        held = (over == 0) | ((variance >= _TINY) & (variance < np.inf))
+        if not held.all():
+            raise InputError(
+                f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite "
+                f"in float32, as σ_θ is of its size, got {inputs.shown(channel.power.tolist())}"
+            )
     noise.check_parts(algorithm, channel)
     if not getattr(algorithm.local, "plain", False):
         raise InputError(
@@ -131,48 +138,43 @@ def refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         )
 
 
-def refuse_diverged(constants: Constants) -> None:
-    """Refuse constants that are not finite."""
-    if not all(np.isfinite(x).all() for x in jax.tree.leaves(constants)):
-        raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
-
-
 @jax.jit
-def largest_count(task: Task) -> Int[Array, ""]:
+def _largest_count(task: Task) -> Int[Array, ""]:
     """Return the number of samples of the user that holds most."""
     return task.problem(0).counts.max()
 
 
-def visit(
+@functools.partial(compiled, static=("options", "samples", "structure", "axes"))
+def _program(
     options: Options,
     samples: int,
+    structure: jax.tree_util.PyTreeDef,
+    axes: tuple[int | None, ...],
+    values: list[Array],
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
-    algorithm: Algorithm,
-    channel: Channel,
     task: Task,
-    plan: Plan | None,
     initial: Float[Array, "trial d"] | None,
-    calibrated_from: Float[Array, "start d"] | None = None,
-) -> tuple[Region, Plan | None]:
-    """Run the trials; return the region that they visit, and the plan that they used.
-
-    `samples` is the `largest_count` of the task. A plan that is needed but None is measured from
-    the models `calibrated_from`, by default the task's own.
-    """
-    if algorithm.needs and plan is None:
-        plan = measure_plan(options, key, algorithm, task, calibrated_from)
+) -> Constants:
+    """Run the trials in every setting and compute the constants; `samples`: `_largest_count`."""
     problem = task.problem(0)
-    reveal = functools.partial(_statistics, algorithm.local, problem, jnp.arange(samples))
-    moments = (algorithm.moments(plan),)
 
-    def trial(t: Int[Array, ""]) -> Any:
-        start = initial[t] if initial is not None else initial
-        run = key, t, (algorithm,), channel, problem, moments, start, options.rounds
-        return one_trial(*run, reveal)[1][0]
+    def setting(values: list[Any]) -> Constants:
+        algorithm, channel, plan, rounds = jax.tree.unflatten(structure, values)
+        if algorithm.needs and plan is None:
+            plan = measure_plan(options, key, algorithm, task, None)
+        moments = algorithm.moments(plan)
+        reveal = functools.partial(_statistics, algorithm.local, problem, jnp.arange(samples))
 
-    statistics = in_chunks(trial, trials, options.chunk)
-    return Region(*curvature(problem), **statistics), plan
+        def trial(t: Int[Array, ""]) -> dict[str, Any]:
+            start = initial[t] if initial is not None else None
+            run = key, t, (algorithm,), channel, problem, (moments,), start, options.rounds
+            return one_trial(*run, reveal)[1][0]
+
+        visited = in_chunks(trial, trials, options.chunk)
+        return _constants(visited, algorithm, channel, problem, moments, rounds)
+
+    return on_devices(setting, options.over, values, axes)
 
 
 def _statistics(
@@ -184,28 +186,29 @@ def _statistics(
     info: Info,
     after: State,
 ) -> dict[str, Any]:
-    """Return one round's fields of a `Region`; `samples` are 0, 1, … of the largest user."""
+    """Return one round's statistics, at the broadcast model and after users' steps.
+
+    `samples` are 0, 1, … of the largest user.
+    """
     ends = before.model[None, None] + jnp.stack([jnp.zeros_like(info.moved), info.moved])
     gradient, variance = jax.vmap(lambda x: _gradients(problem, local.batch, samples, x))(ends)
-    control_distance, control_energy = None, None
+    control_distance = jnp.float32(0.0)
     broadcast = gradient[0]  # [user, d], those at the broadcast model
     if local.controlled:
         users = jnp.arange(problem.users)
         at_optimum = jax.vmap(problem.full_gradient, (None, 0))(problem.optimum, users)
         control_distance = jnp.sum((before.local - at_optimum) ** 2)
-        control_energy = info.blocks[1].energy
     return {
-        "gradient_variance": variance.max(),
-        "gradient_square": (_square(gradient) + variance).max(),
+        "gradient_variance": variance.max(),  # the largest E‖g_i − ∇f_i‖² of any user
+        "gradient_square": (_square(gradient) + variance).max(),  # the largest E‖g_i‖²
         "user_gradients": _square(broadcast).mean(),
         "gradient": _square(broadcast.mean(0)),
         "distance": _square(before.model - problem.optimum),
-        "control_distance": control_distance,
-        "energy": info.blocks[0].energy,
-        "control_energy": control_energy,
+        "control_distance": control_distance,  # Σ_i ‖c_i − ∇f_i(θ*)‖²
+        "energies": tuple(block.energy for block in info.blocks),  # ‖Δ_i‖² and ‖c_i‖² [user]
         "power": info.blocks[0].power.max(),
         "participants": info.participants,
-        "gap": problem.score(after.average)["gap"],
+        "gap": problem.score(after.average)["gap"],  # of the weighted average after the round
     }
 
 
@@ -229,7 +232,7 @@ def _gradients(
     return full, jax.vmap(variance)(models, users, full)
 
 
-def curvature(problem: Any) -> tuple[Scalar, Scalar]:
+def _curvature(problem: Any) -> tuple[Scalar, Scalar]:
     """Return β and μ of AS1, the extreme eigenvalues of users' Hessians at the optimum."""
     users = jnp.arange(problem.users)
     hessians = jax.vmap(jax.jacfwd(problem.full_gradient), (None, 0))(problem.optimum, users)
@@ -242,56 +245,62 @@ def _square(values: Float[Array, "*shape d"]) -> Float[Array, "*shape"]:
     return jnp.sum(values**2, -1)
 
 
-_visit = compiled(visit, static=("options", "samples"))
-
-
-@jax.jit
-def summarise(
-    region: Region,
-    plan: Plan | None,
+def _constants(
+    visited: dict[str, Any],
     algorithm: Algorithm,
     channel: Channel,
-    task: Task,
+    problem: Any,
+    moments: tuple[Moments, ...],
     rounds: Scalar,
 ) -> Constants:
-    """Compute the constants of a region's first `rounds` rounds; `rounds` is traced."""
-    inside = jnp.arange(region.gap.shape[-1])[None] < rounds  # [1, round]
-    heard = jnp.maximum(jnp.where(inside, region.participants, jnp.inf).min(), 1.0)
-    slope, offset = _line(region.gradient, region.user_gradients, inside)
-    bound = jnp.max(region.gradient_square, where=inside, initial=0.0)
-    sigmas, control_distance = [jnp.float32(0.0)] * 2, jnp.float32(0.0)
-    moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
-    for block, energies in enumerate((region.energy, region.control_energy)):
-        if energies is not None:
-            run = moments[block], energies, heard, inside
-            sigmas[block], needed = noise.largest(algorithm, channel, task.dim, block, *run)
-            bound = jnp.maximum(bound, needed)
-    if region.control_distance is not None:
-        control_distance = region.control_distance[:, 0].mean()
+    """Compute the constants of the first `rounds` rounds from the statistics [trial, round]."""
     local: Any = algorithm.local  # see `check_parts`
     fading: Any = channel.fading
-    floor, control_floor = map(jnp.float32, fading.floors)
+    inside = jnp.arange(visited["gap"].shape[-1])[None] < rounds  # [1, round]
+    heard = jnp.maximum(jnp.where(inside, visited["participants"], jnp.inf).min(), 1.0)
+    largest = {
+        name: jnp.max(visited[name], where=inside, initial=0.0)
+        for name in ("gradient_variance", "gradient_square")
+    }
+    blocks = [
+        noise.largest(algorithm, channel, problem.dim, block, moments, energies, heard, inside)
+        for block, energies in enumerate(visited["energies"])
+    ]
+    sigmas = *(sigma for sigma, _ in blocks), jnp.float32(0.0)
+    needed = (least for _, least in blocks)
+    bound = functools.reduce(jnp.maximum, needed, largest["gradient_square"])
+    slope, offset = _line(visited["gradient"], visited["user_gradients"], inside)
+    smoothness, strong_convexity = _curvature(problem)
+    energy = visited["energies"][0].mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
+    stated = (local.steps * local.step_size) ** 2 * bound
+    update_ratio = jnp.max(energy, where=inside[0], initial=0.0) / jnp.where(
+        stated > 0, stated, 1.0
+    )
+    threshold, control_threshold = map(jnp.float32, fading.floors)
     return Constants(
-        smoothness=region.smoothness,
-        strong_convexity=region.strong_convexity,
-        gradient_variance=jnp.max(region.gradient_variance, where=inside, initial=0.0),
+        smoothness=smoothness,
+        strong_convexity=strong_convexity,
+        gradient_variance=largest["gradient_variance"],
         gradient_bound=bound,
         dissimilarity=offset,
         dissimilarity_factor=slope,
-        initial_distance=region.distance[:, 0].mean(),
-        control_distance=control_distance,
+        initial_distance=visited["distance"][:, 0].mean(),
+        control_distance=visited["control_distance"][:, 0].mean(),
         model_noise=sigmas[0],
         control_noise=sigmas[1],
-        users=jnp.float32(task.users),
+        users=jnp.float32(problem.users),
         steps=jnp.float32(local.steps),
-        dim=jnp.float32(task.dim),
+        dim=jnp.float32(problem.dim),
         participants=heard,
         power=channel.power,
         control_power=channel.control_budget,
-        threshold=floor,
-        control_threshold=control_floor,
+        threshold=threshold,
+        control_threshold=control_threshold,
         step_size=local.step_size,
         rounds=jnp.float32(rounds),
+        gap=visited["gap"][:, rounds - 1],
+        update_ratio=update_ratio,
+        power_ratio=jnp.max(visited["power"].mean(0), where=inside[0], initial=0.0),
     )
 
 

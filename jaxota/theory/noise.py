@@ -94,14 +94,13 @@ def effective_noise(
     chosen = channel.participants
     heard = jnp.float32(chosen if chosen is not None else task.users)
     # NaN shows in 1/α if a precoder reads the energies of a run.
-    energies = jnp.full((1, rounds, task.users), jnp.nan)
-    moments: tuple[Moments | None, ...] = algorithm.moments(plan) or (None, None)
+    unknown = jnp.full((1, rounds, task.users), jnp.nan)
+    run = algorithm.moments(plan), unknown, heard, jnp.ones((1, 1), bool)
     sigmas = [jnp.float32(0.0)] * 2
     for block in range(1 + bool(algorithm.local.controlled)):
-        run = moments[block], energies, heard, jnp.ones((1, 1), bool)
         sigma, bound = largest(algorithm, channel, task.dim, block, *run)
         sigmas[block] = jnp.where(jnp.isnan(bound), jnp.nan, sigma)
-        if not isinstance(bound, jax.core.Tracer) and jnp.isnan(bound):
+        if not inputs.is_traced(bound) and jnp.isnan(bound):
             raise InputError(
                 "algorithm.precode must choose its gains before the run here, as jo.Offline() and "
                 "jo.Bounded(M) do; theory.measure takes those of a run"
@@ -126,7 +125,7 @@ def largest(
     channel: Channel,
     dim: int,
     block: int,
-    moments: Moments | None,
+    moments: tuple[Moments, ...],
     energies: Float[Array, "trial round user"],
     heard: Scalar,
     inside: Bool[Array, "1 round"],
@@ -134,7 +133,7 @@ def largest(
     """Return max_r σ^r of a block, and the least M² with 1/α ≤ (KηM)²/P (1/β ≤ M²/P) in all rounds.
 
     Block 0 is the model block, with σ_θ, and 1 the control block, with σ_c; `moments` are the
-    plan's of that block, `energies` the ‖·‖² that users sent, and `inside` the rounds that count.
+    plan's, `energies` the ‖·‖² that users sent in this block, and `inside` the rounds that count.
     """
     air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
     noise, over = air.noise_variance(dim), noise_over(power, air, dim)
@@ -153,6 +152,7 @@ def largest(
         spread = estimator.spread(moments, heard)
         return noise_after(noise, received, spread), energy / reach**2
 
-    by_round = jax.vmap(jax.vmap(one), (None, 0))(moments, energies)
+    planned = moments[block] if moments else None
+    by_round = jax.vmap(jax.vmap(one), (None, 0))(planned, energies)
     sigma, bound = (jnp.max(jnp.where(inside, x, 0.0)) for x in by_round)
     return sigma, bound

@@ -64,7 +64,10 @@ class Constants:
         participants: S of AS4.
         power, control_power: P, and P of the control block.
         threshold, control_threshold: h_min and ρ_min.
-        step_size, rounds: η and R of the measured runs, or None.
+        step_size, rounds: η and R of the measured runs; None by hand, as the next ones.
+        gap: [trial] F(θ̄^R) − F* of the measured runs, of their weighted average.
+        update_ratio: max_r max_i E‖Δ_i‖²/(KηM)² of these runs; the proofs take it to be at most 1.
+        power_ratio: max_r E[max_i ‖x_i‖²]/P of the model block in these runs.
     """
 
     smoothness: Traced[Scalar] = traced(above=0.0)
@@ -87,6 +90,9 @@ class Constants:
     control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
     step_size: Traced[Scalar | None] = traced(default=None, above=0.0)
     rounds: Traced[Scalar | None] = traced(default=None, at_least=1.0)
+    gap: Traced[Float[Array, "trial"] | None] = traced(default=None, at_least=0.0)
+    update_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
+    power_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
 
     replace = dataclasses.replace
 
@@ -106,9 +112,11 @@ class Bound:
         largest_step: largest η for which the theorem holds.
         least_rounds: least R for which the theorem holds.
         logarithm: log max{1, μ²R·d_0/c}, the factor of the noise terms.
-        kept: whether every term that is not 0 survived; a logarithm of 0 drops terms.
-        same_step: whether the constants were measured at this η; True for constants by hand.
-        long_enough: whether they were measured over enough rounds; True for constants by hand.
+        conditions: by name whether each condition holds. The theorem's own are step_size
+            (0 < η ≤ largest_step) and rounds (R ≥ least_rounds). With logarithm, no term that is
+            not 0 is dropped, as a logarithm of 0 does. The constants can be those of a run at this
+            η and R if measured_step_size (their η agrees within 1 %) and measured_rounds (R is at
+            most twice theirs) hold; both always do for constants by hand.
     """
 
     initial_distance: Values
@@ -121,9 +129,7 @@ class Bound:
     largest_step: Values
     least_rounds: Values
     logarithm: Values
-    kept: Flags
-    same_step: Flags
-    long_enough: Flags
+    conditions: dict[str, Flags]
 
     replace = dataclasses.replace
 
@@ -136,23 +142,6 @@ class Bound:
     def total(self) -> Values:
         """The bound itself, the sum of its terms."""
         return functools.reduce(operator.add, self.terms.values())
-
-    @property
-    def conditions(self) -> dict[str, Flags]:
-        """The conditions by name, and whether each holds.
-
-        The theorem's own are step_size (0 < η ≤ largest_step) and rounds (R ≥ least_rounds). With
-        logarithm, no term is dropped. The constants can be those of a run at this η and R if
-        measured_step_size (their η agrees within 1 %) and measured_rounds (R is at most twice
-        theirs) hold; both always do for constants by hand.
-        """
-        return {
-            "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
-            "rounds": self.rounds >= self.least_rounds,
-            "logarithm": self.kept,
-            "measured_step_size": self.same_step,
-            "measured_rounds": self.long_enough,
-        }
 
     @property
     def applies(self) -> Flags:
@@ -177,17 +166,10 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))  # largest Kη
     variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
     noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
+    terms = variance, noise, jnp.zeros_like(noise)
+    least = 1.0 / (c.strong_convexity * reach)
     apart = c.smoothness * c.dissimilarity
-    mu, start = c.strong_convexity, c.initial_distance
-    # G² limits the step where there is little noise.
-    limit = _ratio(mu**3 * r**2 * start, apart)
-    least = 1.0 / (mu * reach)
-    bound = _bound(c, r, 3.0, (variance, noise), start, reach, least, step_size, limit)
-    log = _log(mu**2 * r * start, apart)
-    return bound.replace(
-        dissimilarity=3.0 * apart / (mu * r) ** 2 * log**2,
-        kept=bound.kept & ((apart == 0) | (log > 0)),
-    )
+    return _bound(c, r, 3.0, terms, c.initial_distance, reach, least, step_size, apart)
 
 
 def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
@@ -243,17 +225,12 @@ def step_size(
         constants, rounds: as of `theorem_1`.
         theorem: the theorem of the proof, `theorem_1`, `theorem_2` or `theorem_3`.
     """
-    check_theorem(theorem)
-    return theorem(constants, rounds).step_size
-
-
-def check_theorem(theorem: Any) -> None:
-    """Refuse what is none of the three theorems."""
     original = inspect.unwrap(theorem) if callable(theorem) else theorem  # without jax.jit
     if not any(original is known for known in (theorem_1, theorem_2, theorem_3)):
         raise InputError(
             f"theorem must be theorem_1, theorem_2 or theorem_3, got {inputs.shown(theorem)}"
         )
+    return theorem(constants, rounds).step_size
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
@@ -303,53 +280,60 @@ def _bound(
     c: Constants,
     r: Values,
     leading: float,
-    terms: tuple[Array, ...],
+    terms: tuple[Array, Array, Array],
     start: Array,
     reach: Array,
     least: Array,
     step_size: Numbers | None,
-    limit: Array | float = np.inf,
+    apart: Array | float = 0.0,
 ) -> Bound:
     """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), which all theorems share.
 
-    The terms are gradient variance, model noise and, from Theorem 2 on, control noise. `reach` is
-    the largest Kη, `least` the least R, and `limit` another limit to the step's logarithm.
+    The terms are gradient variance, model noise and control noise. `reach` is the largest Kη,
+    `least` the least R, and `apart` Theorem 1's βG².
     """
     mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
-    log = _log(mu**2 * r * start, total)
-    ratio = jnp.minimum(_ratio(mu**2 * r * start, total), limit)
-    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (mu * r))
+    log, apart_log = (_log(mu**2 * r * start, x) for x in (total, apart))
+    # G² limits the step where there is little noise.
+    limits = _ratio(mu**2 * r * start, total), _ratio(mu**3 * r**2 * start, apart)
+    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, jnp.minimum(*limits))) / (mu * r))
     eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
     check_shapes(step_size=eta, rounds=r)
-    noises = [leading * term / (mu * r) * log for term in terms]
+    largest_step = reach / c.steps
+    conditions = {
+        "step_size": (eta > 0) & (eta <= largest_step * (1 + 1e-5)),
+        "rounds": r >= least,
+        "logarithm": ((total == 0) | (log > 0)) & ((apart == 0) | (apart_log > 0)),
+        "measured_step_size": True,
+        "measured_rounds": True,
+    }
+    if c.step_size is not None:
+        conditions["measured_step_size"] = jnp.abs(eta / c.step_size - 1.0) <= _STEP_TOLERANCE
+    if c.rounds is not None:
+        conditions["measured_rounds"] = r <= _ROUNDS_FACTOR * c.rounds
     zeros = jnp.zeros_like(chosen)  # broadcasts the others to the shape of all
-
-    def holds(measured: Any, condition: Callable[[Array], Array]) -> Flags:
-        return (condition(measured) if measured is not None else True) & (zeros == 0)
-
+    variance, model_noise, control_noise = (leading * x / (mu * r) * log for x in terms)
     return Bound(
         initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=noises[0],
-        model_noise=noises[1],
-        control_noise=noises[2] if len(noises) > 2 else jnp.zeros_like(log),
-        dissimilarity=jnp.zeros_like(log),
+        gradient_variance=variance,
+        model_noise=model_noise,
+        control_noise=control_noise,
+        dissimilarity=leading * apart / (mu * r) ** 2 * apart_log**2,
         rounds=r + zeros,
         step_size=eta + zeros,
-        largest_step=reach / c.steps + zeros,
+        largest_step=largest_step + zeros,
         least_rounds=least + zeros,
         logarithm=log,
-        kept=(total == 0) | (log > 0),
-        same_step=holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
-        long_enough=holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
+        conditions={name: (zeros == 0) & holds for name, holds in conditions.items()},
     )
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
+def _ratio(top: Array, bottom: Array | float) -> Array:
     """Return top/bottom, infinite where bottom is 0."""
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1.0), jnp.inf)
 
 
-def _log(top: Array, bottom: Array) -> Array:
+def _log(top: Array, bottom: Array | float) -> Array:
     """Return log max{1, top/bottom}, finite where bottom is 0: it multiplies 0 there."""
     return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
 
@@ -369,7 +353,8 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "strongly convex tasks; give every user at least d samples of full rank"
         )
     r = inputs.number("rounds", rounds, 1.0)
-    check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(constants).items()})
+    numbers = constants.replace(gap=None)  # its axis is of trials
+    check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(numbers).items()})
     return constants, inputs.nan_unless(valid, r)
 
 
