@@ -40,29 +40,8 @@ def measure(
     """Measure the theorems' constants for `algorithm` over `channel` on `task` by running it.
 
     Maxima are over Θ, the region that the runs visit: every broadcast model, and every user's model
-    after its K steps; the models in between are left out.
-
-    Constants:
-        smoothness, strong_convexity: the largest and least eigenvalue of any user's Hessian, exact;
-            it is the same everywhere in least squares.
-        gradient_variance: the largest E‖g_i − ∇f_i‖² in Θ, exact over the draw of a minibatch.
-        gradient_bound: the largest E‖g_i‖² in Θ, but no less than the gains need. The proofs have
-            gains 1/α ≤ (KηM)²/P and 1/β ≤ M²/P: calibration may have met larger updates than the
-            runs, and `Bounded` has an M of its own.
-        dissimilarity_factor, dissimilarity: B² is the slope, at least 1, of a least squares line of
-            mean_i ‖∇f_i‖² on ‖∇F‖² over all broadcast models (less if that leaves G² = 0), and G²
-            the least offset that makes AS3 true at each of them.
-        initial_distance, control_distance: means over trials; the bounds are concave in them where
-            their logarithms exceed 1.
-        model_noise, control_noise: σ_θ and σ_c, the largest of all rounds with `participants`
-            users, from the gains and prior variances of the plan (Online: from the gains of the
-            run; without a prior: sw2). S users have s² = mean_i σ_i²/S, by Jensen no less than what
-            sets of S users give on average. They are true of the run as far as the prior is:
-            calibration's is of a noise-free run on a fifth of the data, with users taken as
-            independent.
-        participants: the least number of users heard in any round: S under AS4, N without fading.
-
-    The other constants are choices of algorithm and channel, or describe the runs.
+    after its K steps; the models in between are left out. docs/theory.md says how each constant is
+    measured. Those that are not are choices of algorithm and channel, or describe the runs.
 
     Args:
         key: random key, or seed, of the runs, as for `simulate`.

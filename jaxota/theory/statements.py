@@ -1,16 +1,7 @@
 """The paper's bounds, Theorems 1, 2 and 3, and the constants that they are functions of.
 
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
-omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
-
-- The proofs call the MMSE estimate unbiased, but it is biased towards the prior's mean. With a
-  prior calibrated on a fifth of the data that takes users as independent, its error can be far
-  above Proposition 1, and BAAF above Theorem 1 (`jaxota run benchmarks/paper/bounds.py`).
-- The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
-  μ²R·d_0 ≤ c the logarithm is 0, and so is the proofs' step size; the statement then drops the
-  noise altogether and is false. `Bound.conditions["logarithm"]` reports it.
-- AS2 bounds gradients, which strong convexity rules out on all of ℝ^d. It can hold on a bounded
-  region only, and M² and σ² belong to that region (see `measure`).
+omits the 1); docs/theory.md says where the two differ, and where either fails.
 
 σ_θ and σ_c are variances per coordinate, as σ_w² is, in spite of their names: with sw2 = σ_w²,
 ν = sw2/(N²α) and s² = Σ_i σ_i²/N², σ_θ = sw2/(1 + ν/s²) ≤ sw2, and a coordinate's mean squared
@@ -152,8 +143,7 @@ class Bound:
 def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of BAAF; eq. Th1.
 
-    It needs η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has
-    βG², and so a constant about seventy times larger for that term. The logarithm of the statement,
+    It needs η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The logarithm of the statement's last term,
     log²(μ²R·d_0/(βG²)), is of a quantity with a dimension; the lemma gives μ³R²·d_0/(βG²), which
     the step size here uses.
 
@@ -175,13 +165,7 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
 
-    It needs η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and
-    in K + 2 where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as
-    N^−1. The proof does not give the statement's 1/K on the model noise. With one P for both
-    blocks, as in the paper, the control noise is large enough to hide that; with a `control_power`
-    of its own, which is beyond the paper, runs lie above the bound where K is large. The proof
-    takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
-    in Theorem 3, users that were not heard keep old ones and exceed it.
+    It needs η ≤ 1/(8βK) and R ≥ 8β/μ.
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
@@ -196,10 +180,8 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
 
-    It needs η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c
-    undefined and divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their
-    places (see `proposition_1`), and the control noise is divided by ρ_min². The paper does not
-    write out the proof.
+    It needs η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). Here σ̃ is σ with S, h_min and
+    ρ_min in their places (see `proposition_1`), and the control noise is divided by ρ_min².
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
@@ -218,8 +200,8 @@ def step_size(
     """Return η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
     The theorems say that a step size exists; this is the one by which their lemma proves it. c is
-    the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
-    is in the logarithm, so that G² limits the step where there is little noise.
+    the theorem's noise, c_1, c_3 or c_4; in Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
+    is in the logarithm.
 
     Args:
         constants, rounds: as of `theorem_1`.
