@@ -19,8 +19,7 @@ from jaxota._core.part import part
 from jaxota._core.state import Moments
 from jaxota.stages.channel import Block, superpose
 from jaxota.stages.fading import ideal_link
-from jaxota.theory.measuring import _line
-from jaxota.theory.noise import largest
+from jaxota.theory.measuring import _line, largest_noise
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
 bounds = importlib.import_module("bounds")
@@ -551,12 +550,12 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     for precode, spent in gains.items():
         for estimate, spread in priors.items():
             algorithm = jo.baaf(reach / 2, 2, precode=precode, estimate=estimate)
-            found, needed = largest(algorithm, channel, *run)
+            found, needed = largest_noise(algorithm, channel, *run)
             nu = noise / power * spent / (4 * 0.5) ** 2
             expected = (noise / (1 + nu / spread))[..., :2].max()
             assert found == pytest.approx(expected, rel=1e-4)
             assert needed == pytest.approx(spent[..., :2].max() / reach**2, rel=1e-4)
-    assert largest(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
+    assert largest_noise(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
 
 
 @pytest.mark.slow

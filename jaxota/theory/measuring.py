@@ -1,4 +1,4 @@
-"""Measure the theorems' constants on a task by running the algorithm."""
+"""Measure the theorems' constants on a task by running the algorithm; σ_θ and σ_c without a run."""
 
 import functools
 from typing import Any
@@ -18,10 +18,9 @@ from jaxota.algorithms import Algorithm
 from jaxota.calibration import measure as measure_plan
 from jaxota.errors import InputError
 from jaxota.rounds import one_trial
-from jaxota.stages.channel import Channel, noise_over
+from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.tasks.problem import Task
-from jaxota.theory import noise
-from jaxota.theory.statements import Constants
+from jaxota.theory.statements import Constants, noise_after
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -63,10 +62,8 @@ def measure(
     arguments.refuse_swept(task=checked["task"])
     parts = {name: checked.pop(name) for name in ("algorithm", "channel", "plan")}
     _refuse_unknown(parts["algorithm"], parts["channel"], checked["task"])
-    paths = [
-        path for name, value in parts.items() for path in inputs.extra_axes(value, name).items()
-    ]
-    axes = [0 if extra else None for _, extra in paths] + [0 if ends.ndim else None]
+    swept = [n for name, value in parts.items() for n in inputs.extra_axes(value, name).values()]
+    axes = tuple(0 if extra else None for extra in (*swept, ends.ndim))
     values, structure = jax.tree.flatten((*parts.values(), ends))
     lengths = {len(value) for value, axis in zip(values, axes, strict=True) if axis == 0}
     if len(lengths) > 1:
@@ -77,10 +74,50 @@ def measure(
     chunk = trials_at_once((parts["algorithm"],), checked["task"], count, options.rounds)
     options = options._replace(chunk=chunk, over=devices.spread(1, count))
     samples = int(_largest_count(checked["task"]))
-    constants = _program(options, samples, structure, tuple(axes), values, **checked)
+    constants = _program(options, samples, structure, axes, values, **checked)
     if not all(np.isfinite(x).all() for x in jax.tree.leaves(constants)):
         raise InputError("algorithm.local.step_size must be lower here: the runs diverged")
     return devices.gathered(constants)
+
+
+def effective_noise(
+    algorithm: Algorithm, channel: Channel, task: Task, rounds: int, plan: Plan | None = None
+) -> tuple[Scalar, Scalar]:
+    """Compute σ_θ and σ_c, the channel noise that the theorems count, without any run.
+
+    σ = max_r sw2/(1 + ν/s²) of the model block and of the control block (0 where the algorithm has
+    none), for S users: `channel.participants`, or all of them. Gains must be known before the run;
+    for gains that depend on it, as those of `jo.Online` do, and for fading that silences users,
+    `theory.measure` takes both from runs.
+
+    Args:
+        algorithm, channel, task: one setting; under `jax.vmap` over numbers of it, many.
+        rounds: R.
+        plan: what `jo.calibrate` measured, for an algorithm that needs a plan.
+    """
+    checked, _ = arguments.experiment(
+        jax.random.key(0), algorithm, channel, task, rounds, trials=1, plan=plan
+    )
+    algorithm, channel, plan = (checked[name] for name in ("algorithm", "channel", "plan"))
+    arguments.refuse_swept(algorithm=algorithm, channel=channel, plan=plan)
+    _check_parts(algorithm, channel)
+    if algorithm.needs and plan is None:
+        raise InputError("plan must be given for this algorithm: jo.calibrate measures one")
+    chosen = channel.participants
+    heard = jnp.float32(chosen if chosen is not None else task.users)
+    # NaN shows in 1/α if a precoder reads the energies of a run.
+    unknown = jnp.full((1, rounds, task.users), jnp.nan)
+    run = algorithm.moments(plan), unknown, heard, jnp.ones((1, 1), bool)
+    sigmas = [jnp.float32(0.0)] * 2
+    for block in range(1 + bool(algorithm.local.controlled)):
+        sigma, bound = largest_noise(algorithm, channel, task.dim, block, *run)
+        sigmas[block] = jnp.where(jnp.isnan(bound), jnp.nan, sigma)
+        if not inputs.is_traced(bound) and jnp.isnan(bound):
+            raise InputError(
+                "algorithm.precode must choose its gains before the run here, as jo.Offline() and "
+                "jo.Bounded(M) do; theory.measure takes those of a run"
+            )
+    return sigmas[0], sigmas[1]
 
 
 def _rounds(rounds: Any) -> tuple[Int[np.ndarray, "*R"], int]:
@@ -107,14 +144,26 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         if not held.all():
             raise InputError(
                 f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite "
-                f"in float32, as σ_θ is of its size, got {inputs.shown(channel.power.tolist())}"
+                f"in float32, as σ_θ is of its size, got {np.min(channel.power):g}"
             )
-    noise.check_parts(algorithm, channel)
+    _check_parts(algorithm, channel)
     if not getattr(algorithm.local, "plain", False):
         raise InputError(
             "algorithm.local must step by gradients alone here: the theorems cover neither "
             "optimisers nor proximal terms"
         )
+
+
+def _check_parts(algorithm: Algorithm, channel: Channel) -> None:
+    """Refuse parts without the attributes that the theorems need beyond the parts' protocols."""
+    for path, part_, name in (
+        ("algorithm.local", algorithm.local, "step_size"),
+        ("algorithm.local", algorithm.local, "batch"),
+        ("algorithm.estimate", algorithm.estimate, "spread"),
+        ("channel.fading", channel.fading, "floors"),
+    ):
+        if not hasattr(part_, name):
+            raise InputError(f"{path} must have `{name}`, of which the theorems speak")
 
 
 @jax.jit
@@ -233,7 +282,7 @@ def _constants(
     rounds: Scalar,
 ) -> Constants:
     """Compute the constants of the first `rounds` rounds from the statistics [trial, round]."""
-    local: Any = algorithm.local  # see `check_parts`
+    local: Any = algorithm.local  # see `_check_parts`
     fading: Any = channel.fading
     inside = jnp.arange(visited["gap"].shape[-1])[None] < rounds  # [1, round]
     heard = jnp.maximum(jnp.where(inside, visited["participants"], jnp.inf).min(), 1.0)
@@ -242,7 +291,7 @@ def _constants(
         for name in ("gradient_variance", "gradient_square")
     }
     blocks = [
-        noise.largest(algorithm, channel, problem.dim, block, moments, energies, heard, inside)
+        largest_noise(algorithm, channel, problem.dim, block, moments, energies, heard, inside)
         for block, energies in enumerate(visited["energies"])
     ]
     sigmas = *(sigma for sigma, _ in blocks), jnp.float32(0.0)
@@ -294,3 +343,41 @@ def _line(
     largest = jnp.max(jnp.where(x > 0, y / x, jnp.inf), where=inside, initial=1.0)
     slope = jnp.clip(jnp.where(spread > 0, moment / spread, 1.0), 1.0, largest)
     return slope, jnp.max(y - slope * x, where=inside, initial=0.0)
+
+
+def largest_noise(
+    algorithm: Algorithm,
+    channel: Channel,
+    dim: int,
+    block: int,
+    moments: tuple[Moments, ...],
+    energies: Float[Array, "trial round user"],
+    heard: Scalar,
+    inside: Bool[Array, "1 round"],
+) -> tuple[Scalar, Scalar]:
+    """Return max_r σ^r of a block, and the least M² with 1/α ≤ (KηM)²/P (1/β ≤ M²/P) in all rounds.
+
+    Block 0 is the model block, with σ_θ, and 1 the control block, with σ_c; `moments` are the
+    plan's, `energies` the ‖·‖² that users sent in this block, and `inside` the rounds that count.
+    """
+    air, power = algorithm.medium(channel), (channel.power, channel.control_budget)[block]
+    noise, over = air.noise_variance(dim), noise_over(power, air, dim)
+    if noise is None or over is None:
+        return jnp.float32(0.0), jnp.float32(0.0)
+    reach = (algorithm.local.reach, jnp.float32(1.0))[block]
+    fading: Any = channel.fading  # see `_check_parts`
+    estimator: Any = algorithm.estimate
+    floor = fading.floors[block]
+    absent: Any = None  # precoders read no values, only power, reach, moments and energies
+
+    def one(moments: Any, energies: Float[Array, "user"]) -> tuple[Scalar, Scalar]:
+        sent = Block(absent, absent, absent, power, reach, moments, energies=energies)
+        energy = jnp.max(algorithm.precode.energy(sent))  # P/α
+        received = over * energy / (heard * floor) ** 2
+        spread = estimator.spread(moments, heard)
+        return noise_after(noise, received, spread), energy / reach**2
+
+    planned = moments[block] if moments else None
+    by_round = jax.vmap(jax.vmap(one), (None, 0))(planned, energies)
+    sigma, bound = (jnp.max(jnp.where(inside, x, 0.0)) for x in by_round)
+    return sigma, bound

@@ -1,4 +1,4 @@
-"""The paper's bounds, Theorems 1, 2 and 3, and the constants that they are functions of.
+"""The paper's statements: Theorems 1, 2 and 3 with their constants, Proposition 1, the weights.
 
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
 omits the 1); docs/theory.md says where the two differ, and where either fails.
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from jaxota._core import batching, inputs
@@ -213,6 +214,57 @@ def step_size(
             f"theorem must be theorem_1, theorem_2 or theorem_3, got {inputs.shown(theorem)}"
         )
     return theorem(constants, rounds).step_size
+
+
+@part
+class Error:
+    """Mean squared errors per coordinate of two estimates of an average.
+
+    Attributes:
+        mmse: that of the conditional mean, Proposition 1: ν·s²/(s² + ν).
+        identity: that of the received values themselves: ν.
+        sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
+    """
+
+    mmse: Float[Array, "*shape"]
+    identity: Float[Array, "*shape"]
+    sigma: Float[Array, "*shape"]
+
+
+def proposition_1(
+    noise: ArrayLike, gain: ArrayLike, variances: Numbers, threshold: ArrayLike = 1.0
+) -> Error:
+    """Compute the errors of estimating the average of the users heard; Prop. 1, also for controls.
+
+    ν = sw2/(|S|²·α·h_min²) and s² = Σ_i σ_i²/|S|², as in the main text; the appendix's
+    var = s²/N² + sw2 and μ/N are slips. It holds when the prior is true: coordinates and users
+    independent and Gaussian.
+
+    Args:
+        noise: sw2, the channel's noise variance per coordinate.
+        gain: α of the model block, or β of the control block.
+        variances: [user] prior variances σ_i² (or v_i²) of the users heard, S^r; from 0 to ∞.
+        threshold: h_min (or ρ_min) under fading.
+    """
+    variances = inputs.number("variances", variances, 0.0, infinite=True)
+    if variances.ndim != 1 or not variances.size:
+        raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
+    noise, count = inputs.number("noise", noise, 0.0, infinite=True), variances.size
+    gain = inputs.number("gain", gain, above=0.0)
+    threshold = inputs.number("threshold", threshold, above=0.0)
+    check_shapes(noise=noise, gain=gain, threshold=threshold)
+    received = noise / gain / (count * threshold) ** 2
+    spread = variances.mean() / count
+    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact where either is 0 or ∞
+    limit = spread * gain * (count * threshold) ** 2  # of σ for infinite noise
+    sigma = jnp.where(jnp.isinf(noise), limit, noise_after(noise, received, spread))
+    return Error(mmse, received, sigma)
+
+
+def noise_after(noise: Array, received: Array, spread: Array) -> Array:
+    """Return σ_θ = sw2/(1 + ν/s²), what MMSE leaves of sw2; ν = `received`, s² = `spread`."""
+    ratio = jnp.where(received > 0, received / spread, 0.0)
+    return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
