@@ -370,7 +370,7 @@ def _partitions():
 
 
 def of_theory():
-    numbers_ = dict.fromkeys(inspect.signature(theory.Constants).parameters, 2.0)
+    numbers_ = dict.fromkeys(inspect.signature(theory.Constants).parameters, 2.0) | {"gap": [2.0]}
     constants = theory.Constants(**numbers_)
     bad = {"constants": part, "rounds": numbers(*NAN, 0, 0.5, made=[BELOW])}
     bad |= {"step_size": Kind([x for x in at_least_0.junk if x is not None])}

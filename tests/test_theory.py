@@ -599,6 +599,8 @@ def test_several_numbers_of_rounds_go_in_step():
     plan = jax.tree.map(lambda *each: jnp.stack(each), *plans)
     found = theory.measure(1, jo.baaf(steps, 2, 5), channel, task, [2, 4], 3, plan=plan)
     assert found.gap.shape == (2, 3) and found.rounds.tolist() == [2, 4]
+    bound = theory.theorem_1(found, found.rounds, found.step_size)
+    assert bound.total.shape == (2,) and bound.conditions["measured_step_size"].all()
     for j, (rounds, step_size) in enumerate(((2, 1e-3), (4, 2e-3))):
         own = jax.tree.map(lambda x, rounds=rounds: x[:rounds], plans[j])
         one = theory.measure(1, jo.baaf(step_size, 2, 5), channel, task, rounds, 3, plan=own)

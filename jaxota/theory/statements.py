@@ -82,7 +82,7 @@ class Constants:
     control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
     step_size: Traced[Scalar | None] = traced(default=None, above=0.0)
     rounds: Traced[Scalar | None] = traced(default=None, at_least=1.0)
-    gap: Traced[Float[Array, "trial"] | None] = traced(default=None, at_least=0.0)
+    gap: Traced[Float[Array, "trial"] | None] = traced(default=None, rank=1, at_least=0.0)
     update_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
     power_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
 
