@@ -285,30 +285,22 @@ def _constants(
     local: Any = algorithm.local  # see `_check_parts`
     fading: Any = channel.fading
     inside = jnp.arange(visited["gap"].shape[-1])[None] < rounds  # [1, round]
+    largest = functools.partial(jnp.max, where=inside, initial=0.0)
     heard = jnp.maximum(jnp.where(inside, visited["participants"], jnp.inf).min(), 1.0)
-    largest = {
-        name: jnp.max(visited[name], where=inside, initial=0.0)
-        for name in ("gradient_variance", "gradient_square")
-    }
-    blocks = [
-        largest_noise(algorithm, channel, problem.dim, block, moments, energies, heard, inside)
-        for block, energies in enumerate(visited["energies"])
-    ]
-    sigmas = *(sigma for sigma, _ in blocks), jnp.float32(0.0)
-    needed = (least for _, least in blocks)
-    bound = functools.reduce(jnp.maximum, needed, largest["gradient_square"])
+    bound, sigmas = largest(visited["gradient_square"]), [jnp.float32(0.0)] * 2
+    for block, energies in enumerate(visited["energies"]):
+        run = moments, energies, heard, inside
+        sigmas[block], needed = largest_noise(algorithm, channel, problem.dim, block, *run)
+        bound = jnp.maximum(bound, needed)
     slope, offset = _line(visited["gradient"], visited["user_gradients"], inside)
     smoothness, strong_convexity = _curvature(problem)
-    energy = visited["energies"][0].mean(0).max(-1)  # max_i E‖Δ_i‖² [round]
+    update = visited["energies"][0].mean(0, keepdims=True).max(-1)  # max_i E‖Δ_i‖² [1, round]
     stated = (local.steps * local.step_size) ** 2 * bound
-    update_ratio = jnp.max(energy, where=inside[0], initial=0.0) / jnp.where(
-        stated > 0, stated, 1.0
-    )
     threshold, control_threshold = map(jnp.float32, fading.floors)
     return Constants(
         smoothness=smoothness,
         strong_convexity=strong_convexity,
-        gradient_variance=largest["gradient_variance"],
+        gradient_variance=largest(visited["gradient_variance"]),
         gradient_bound=bound,
         dissimilarity=offset,
         dissimilarity_factor=slope,
@@ -327,8 +319,8 @@ def _constants(
         step_size=local.step_size,
         rounds=jnp.float32(rounds),
         gap=visited["gap"][:, rounds - 1],
-        update_ratio=update_ratio,
-        power_ratio=jnp.max(visited["power"].mean(0), where=inside[0], initial=0.0),
+        update_ratio=largest(update) / jnp.where(stated > 0, stated, 1.0),
+        power_ratio=largest(visited["power"].mean(0, keepdims=True)),
     )
 
 
