@@ -178,8 +178,9 @@ def _lasts(values: np.ndarray, bands: list[stats.Interval]) -> Band:
     """Return the ends of several curves as one over sorted values; trials are counted over all."""
     order = np.argsort(values, kind="stable")
     ends = [[np.ravel(x)[-1] for x in (band.mean, band.low, band.high)] for band in bands]
+    mean, low, high = np.array(ends)[order].T
     counts = sum(band.used for band in bands), sum(band.trials for band in bands)
-    return values[order], stats.Interval(*np.array(ends)[order].T, *counts)
+    return values[order], stats.Interval(mean, low, high, *counts)
 
 
 def _draw(

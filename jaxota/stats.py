@@ -2,7 +2,7 @@
 
 import dataclasses
 import numbers
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -170,7 +170,7 @@ def scores(
     """
     if not isinstance(history, History):
         raise InputError(f"{whose} must be a jo.History of simulate, got {inputs.shown(history)}")
-    values = history.scores.get(metric) if isinstance(metric, str) else None
+    values: Any = history.scores.get(metric) if isinstance(metric, str) else None
     if isinstance(metric, str) and DIMENSIONS.get(metric) == ("trial", "round"):
         values = getattr(history, metric)
     if np.ndim(values) != 2:

@@ -334,7 +334,7 @@ def _bound(
     eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
     check_shapes(step_size=eta, rounds=r)
     largest_step = reach / c.steps
-    conditions = {
+    conditions: dict[str, Any] = {
         "step_size": (eta > 0) & (eta <= largest_step * (1 + 1e-5)),
         "rounds": r >= least,
         "logarithm": ((total == 0) | (log > 0)) & ((apart == 0) | (apart_log > 0)),
