@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -140,29 +139,30 @@ class History:
         """Return the same as an `xarray.Dataset`, with named dimensions and coordinates."""
         import xarray  # slow to import, needed here and in `load` alone
 
-        lead, shape = ("setting",) if self.settings else (), ()
-        if self.grid:
-            lead, shape = zip(*self.grid, strict=True)
-        results = self._results().items()
-        dataset = xarray.Dataset({k: (lead + d, _unfolded(v, shape)) for k, (d, v) in results})
+        axes = self._axes()
+
+        def unfolded(values: Any) -> np.ndarray:
+            array = np.asarray(values)
+            return array.reshape(*axes.values(), *array.shape[bool(axes) :])
+
+        results = {k: ((*axes, *d), unfolded(v)) for k, (d, v) in self._results().items()}
+        dataset = xarray.Dataset(results)
         sizes = dataset.sizes
         coordinates: dict[Any, Any] = {name: np.arange(size) for name, size in sizes.items()}
         coordinates["round"] = 1 + np.arange(sizes["round"])
         coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
         for name, values in self.settings.items():
             if values.ndim == 1 and not _is_key(values):
-                coordinates[name] = self._along(name)
+                along = name if name in axes else "setting"
+                first = tuple(slice(None) if axis == along else 0 for axis in axes)
+                coordinates[name] = along, unfolded(values)[first]  # the same along other axes
         return dataset.assign_coords(coordinates)
 
-    def _along(self, name: str) -> tuple[str, np.ndarray]:
-        """Return the axis that a swept value lies along, and its values there."""
-        values = np.asarray(self.settings[name])
-        if not self.grid:
-            return "setting", values
-        names = [axis for axis, _ in self.grid]
-        axis = names.index(name) if name in names else names.index("setting")
-        first = np.moveaxis(_unfolded(values, [size for _, size in self.grid]), axis, 0)
-        return names[axis], first.reshape(len(first), -1)[:, 0]
+    def _axes(self) -> dict[str, int]:
+        """Names and sizes of the axes that [setting] stands for."""
+        if self.grid or not self.settings:
+            return dict(self.grid)
+        return {"setting": len(next(iter(self.settings.values())))}
 
     def save(self, path: Path) -> None:
         """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
@@ -226,12 +226,6 @@ class History:
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             fault = f"{path} is not a history that History.save wrote"
             raise InputError(f"history: {fault} ({inputs.first_line(error)})") from None
-
-
-def _unfolded(values: Any, sizes: Sequence[int]) -> np.ndarray:
-    """Reshape [setting, …] to an axis for each of the sizes that settings are a product of."""
-    array = np.asarray(values)
-    return array.reshape(*sizes, *array.shape[1:]) if sizes else array
 
 
 def _is_key(values: Any) -> bool:

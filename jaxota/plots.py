@@ -1,6 +1,5 @@
 """Curves with confidence bands, maps of sweeps and of label counts, ready for a paper."""
 
-import dataclasses
 from typing import Any
 
 import matplotlib
@@ -17,7 +16,7 @@ from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.reports import map_axes
 
-Band = tuple[np.ndarray, stats.Interval]  # the rounds of a curve, and its interval there
+Band = tuple[np.ndarray, stats.Interval]  # rounds or swept values, and the interval there
 
 
 def curves(
@@ -69,7 +68,7 @@ def panels(
         name: {label: _band(history, metric, repr(label)) for label, history in histories.items()}
         for name, histories in groups.items()
     }
-    return _draw_panels(bands, str(metric), title, log)
+    return _draw(bands, str(metric), title, log)
 
 
 def finals(
@@ -98,8 +97,8 @@ def finals(
         if not isinstance(runs, list | tuple) or len(runs) != len(swept):
             wanted = f"a list of {len(swept)} histories, one a value"
             raise InputError(f"histories[{name!r}] must be {wanted}, got {inputs.shown(runs)}")
-        bands[name] = _lasts([_band(history, metric, repr(name))[1] for history in runs])
-    return _draw_finals(swept, bands, metric, label, title)
+        bands[name] = _lasts(swept, [_band(history, metric, repr(name))[1] for history in runs])
+    return _draw({"": bands}, metric, title, against=label)
 
 
 def partition(task: Any, title: str = "") -> Figure:
@@ -161,33 +160,41 @@ def study(
     places = [only | dict.fromkeys(long, number) for number in range(len(settings))]
     runs = {a: [scores.at(algorithm=n, **p) for p in places] for n, a in enumerate(algorithms)}
     if not long:
-        curves = {"": {a: (rounds, band) for a, (band,) in runs.items()}}
-        return _draw_panels(curves, metric, title)
+        return _draw({"": {a: (rounds, band) for a, (band,) in runs.items()}}, metric, title)
     names = [str(setting) for setting in settings]
     if by_algorithm:
         pairs = {a: zip(names, bands, strict=True) for a, bands in runs.items()}
         groups = {a: {name: (rounds, band) for name, band in pairs[a]} for a in runs}
-        return _draw_panels(groups, metric, title)
-    lasts = {a: _lasts(bands) for a, bands in runs.items()}
+        return _draw(groups, metric, title)
+    numbers = settings if values is None else np.asarray(values)
+    ticks = None if numbers.dtype.kind in "if" else names
+    swept = numbers if ticks is None else np.arange(len(names))
+    lasts = {a: _lasts(swept, bands) for a, bands in runs.items()}
     label = label or style.AXES.get(long[0], long[0])
-    if values is not None or settings.dtype.kind in "if":
-        swept = np.asarray(settings if values is None else values)
-        return _draw_finals(swept, lasts, metric, label, title)
-    return _draw_finals(np.arange(len(names)), lasts, metric, label, title, names)
+    return _draw({"": lasts}, metric, title, against=label, ticks=ticks)
 
 
-def _lasts(bands: list[stats.Interval]) -> stats.Interval:
-    """Return the ends of several curves as one; trials are counted over all."""
+def _lasts(values: np.ndarray, bands: list[stats.Interval]) -> Band:
+    """Return the ends of several curves as one over sorted values; trials are counted over all."""
+    order = np.argsort(values, kind="stable")
     ends = [[np.ravel(x)[-1] for x in (band.mean, band.low, band.high)] for band in bands]
-    mean, low, high = np.array(ends).T
+    mean, low, high = np.array(ends)[order].T
     counts = sum(band.used for band in bands), sum(band.trials for band in bands)
-    return stats.Interval(mean, low, high, *counts)
+    return values[order], stats.Interval(mean, low, high, *counts)
 
 
-def _draw_panels(
-    groups: dict[str, dict[str, Band]], metric: str, title: str = "", log: bool | None = None
+def _draw(
+    groups: dict[str, dict[str, Band]],
+    metric: str,
+    title: str,
+    log: bool | None = None,
+    against: str | None = None,
+    ticks: list[str] | None = None,
 ) -> Figure:
-    """Draw bands against the round, in a panel for each group."""
+    """Draw bands against the round, in a panel for each group, or last scores `against` values.
+
+    `ticks` are the words that values 0, 1, … stand for.
+    """
     log = metric in style.LOGARITHMIC if log is None else log
     every = [band for group in groups.values() for band in group.values()]
     floor = style.log_floor([band for _, band in every]) if log else -np.inf
@@ -195,41 +202,21 @@ def _draw_panels(
     with matplotlib.rc_context(style.rc_params()):
         figure, row = style.subplots(len(groups), 3.0, sharex=True)
         for axes, (name, group) in zip(row, groups.items(), strict=True):
-            for label, (rounds, band) in group.items():
-                style.curve(axes, looks[label], label, rounds, band, floor)
-            style.label_axes(axes, "communication round $r$", name)
-            axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
+            for label, (x, band) in group.items():
+                markers = None if against is None else 1
+                style.curve(axes, looks[label], label, x, band, floor, markers)
             style.scale_axis(axes, metric, log, floor)
+            if against is None:
+                style.label_axes(axes, "communication round $r$", name)
+                axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
+            else:
+                style.label_axes(axes, against, name)
+                axes.set_ylabel(f"final {axes.get_ylabel()}")
+            if ticks is not None:
+                axes.set_xticks(range(len(ticks)), ticks, rotation=20, ha="right")
         for axes in row:
             axes.label_outer()
         style.title_and_legend(figure, row, title)
-    return figure
-
-
-def _draw_finals(
-    values: np.ndarray,
-    bands: dict[str, stats.Interval],
-    metric: str,
-    label: str,
-    title: str = "",
-    ticks: list[str] | None = None,
-) -> Figure:
-    """Draw bands against values in any order; `ticks` are the words that the values stand for."""
-    log = metric in style.LOGARITHMIC
-    floor = style.log_floor(list(bands.values())) if log else -np.inf
-    looks, order = style.looks(bands), np.argsort(values, kind="stable")
-    with matplotlib.rc_context(style.rc_params()):
-        figure, (axes,) = style.subplots(1, 3.0)
-        for name, band in bands.items():
-            mean, low, high = (x[order] for x in (band.mean, band.low, band.high))
-            ordered = dataclasses.replace(band, mean=mean, low=low, high=high)
-            style.curve(axes, looks[name], name, values[order], ordered, floor, every=1)
-        style.label_axes(axes, label, "")
-        if ticks is not None:
-            axes.set_xticks(values, ticks, rotation=20, ha="right")
-        style.scale_axis(axes, metric, log, floor)
-        axes.set_ylabel(f"final {style.LABELS.get(metric, metric)}")
-        style.title_and_legend(figure, [axes], title)
     return figure
 
 

@@ -2,10 +2,10 @@
 
 import dataclasses
 import numbers
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jaxota._core import inputs
 from jaxota._core.part import Numbers
@@ -50,7 +50,7 @@ def interval(values: Numbers, level: float = 0.95) -> Interval:
     """
     _check_level(level)
     every = _by_trial("values", values)
-    kept = every[_finite(every)]
+    kept = every[np.isfinite(every).all(axis=tuple(range(1, every.ndim)))]
     used = len(kept)
     half = np.full(kept.shape[1:], np.nan)
     mean = kept.mean(0) if used else half
@@ -77,8 +77,8 @@ def paired(values: Numbers, reference: Numbers, level: float = 0.95) -> Interval
     own, other = _by_trial("values", values), _by_trial("reference", reference)
     if own.shape != other.shape:
         raise InputError(f"reference must have the shape of values, {own.shape}, got {other.shape}")
-    both = _finite(own) & _finite(other)
-    return dataclasses.replace(interval(own[both] - other[both], level), trials=len(own))
+    with np.errstate(invalid="ignore"):  # inf − inf, which is left out as an inf is
+        return interval(own - other, level)
 
 
 class Between(NamedTuple):
@@ -170,11 +170,10 @@ def scores(
     """
     if not isinstance(history, History):
         raise InputError(f"{whose} must be a jo.History of simulate, got {inputs.shown(history)}")
-    values = history.scores.get(metric) if isinstance(metric, str) else None
-    named = isinstance(metric, str) and DIMENSIONS.get(metric) == ("trial", "round")
-    if values is None and named:
+    values: Any = history.scores.get(metric) if isinstance(metric, str) else None
+    if isinstance(metric, str) and DIMENSIONS.get(metric) == ("trial", "round"):
         values = getattr(history, metric)
-    if values is None or np.ndim(values) != 2:
+    if np.ndim(values) != 2:
         raise InputError(
             f"metric must be one that {whose} has as [trial, evaluation], such as "
             f"{' or '.join(map(repr, history.scores))}, got {inputs.shown(metric)}"
@@ -188,8 +187,3 @@ def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     if not array.ndim:
         raise InputError(f"{name} must have shape [trial, …], got {inputs.shown(values)}")
     return array
-
-
-def _finite(values: Float[np.ndarray, "trial *column"]) -> Bool[np.ndarray, "trial"]:
-    """Whether all of a trial is finite."""
-    return np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

@@ -153,14 +153,8 @@ def curve(
 ) -> None:
     """Draw a mean and its band; marks on the edge show where the band lies below `floor`.
 
-    Args:
-        axes: the panel.
-        look: colour, dash and marker.
-        label: its name in the legend; trials that diverged are counted there.
-        rounds: where the mean and the band are given.
-        band: the mean and its bounds.
-        floor: the lower end of a logarithmic axis, or −inf.
-        every: points from one marker to the next; by default markers of curves alternate.
+    The legend counts trials that diverged. `floor` is the lower end of a logarithmic axis, or −inf,
+    and `every` the points from one marker to the next; by default markers of curves alternate.
     """
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
@@ -176,16 +170,10 @@ def curve(
 
 
 def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
-    """Colour a cell for each of `values`; label up to eight rows and columns by coordinates.
+    """Colour a cell for each of `values`, an `xarray.DataArray` [y, x], and return the image.
 
-    Args:
-        axes: where to draw.
-        values: an `xarray.DataArray` [y, x].
-        norm: scale of the colours; by default linear from the least to the largest value.
-        cmap: the colours.
-
-    Returns:
-        The image, for a colour bar.
+    Up to eight rows and columns are labelled. `norm` is the scale of the colours; by default it is
+    linear from the least to the largest value.
     """
     image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
     for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
@@ -204,8 +192,7 @@ def log_floor(bands: list[Interval]) -> float:
     if not means.size:
         return 1e-12
     # A band that barely clears zero must not stretch the axis over empty decades.
-    least = max(lows.min(initial=means.min()), means.min() / 10)
-    return float(min(least, means.min()) / 1.5)
+    return float(max(lows.min(initial=means.min()), means.min() / 10) / 1.5)
 
 
 def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:

@@ -134,14 +134,8 @@ def rows():
         "theory.measure": Row(
             theory.measure,
             RUN,
-            {"key": key, **parts, "rounds": count, "trials": count, "plan": plan, "initial": array},
-        ),
-        "theory.compare": Row(
-            theory.compare,
-            RUN | {"theorem": theory.theorem_2, "calibration_trials": 3},
-            {"key": key, **parts, **counts, "theorem": part}
-            | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)}
-            | {"step_size": optional(positive)},
+            {"key": key, **parts, "trials": count, "plan": plan, "initial": array}
+            | {"rounds": Kind([x for x in count.junk if not _is(x, [3])], count.made)},
         ),
         "theory.effective_noise": Row(
             theory.effective_noise,
@@ -376,7 +370,7 @@ def _partitions():
 
 
 def of_theory():
-    numbers_ = dict.fromkeys(inspect.signature(theory.Constants).parameters, 2.0)
+    numbers_ = dict.fromkeys(inspect.signature(theory.Constants).parameters, 2.0) | {"gap": [2.0]}
     constants = theory.Constants(**numbers_)
     bad = {"constants": part, "rounds": numbers(*NAN, 0, 0.5, made=[BELOW])}
     bad |= {"step_size": Kind([x for x in at_least_0.junk if x is not None])}

@@ -17,9 +17,6 @@ import xarray
 
 import jaxota as jo
 from jaxota import theory
-from jaxota._core import arguments as _arguments
-from jaxota._core.devices import Spread
-from jaxota.theory.measuring import summarise, visit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
 bounds, rates = map(importlib.import_module, ("bounds", "rates"))
@@ -37,19 +34,20 @@ def _constants(shape):
 
 
 def _compared(case, factor=0.1):
-    """A comparison whose gaps lie at so much of the bound, within a tenth."""
+    """Constants and bounds of runs whose gaps lie at so much of the bound, within a tenth."""
     rounds = np.float32(case.rounds)
     constants = _constants(rounds.shape)
     bound = jax.jit(jax.vmap(case.theorem))(constants, rounds)
     constants = constants.replace(step_size=bound.step_size, rounds=bound.rounds)
     spread = np.random.default_rng(0).uniform(0.9, 1.1, (len(rounds), TRIALS)).astype(np.float32)
     gap = np.asarray(factor * np.asarray(bound.total))[:, None] * spread
-    return theory.Comparison(gap, bound, constants, 0.5 * spread[:, 0], spread[:, 0])
+    ratios = {"update_ratio": 0.5 * spread[:, 0], "power_ratio": spread[:, 0]}
+    return constants.replace(gap=gap, **ratios), bound
 
 
 def _joined(case, *comparisons):
     """Comparisons on several data draws, as the experiment holds them."""
-    draws = [bounds.to_dataset(case, each) for each in comparisons]
+    draws = [bounds.to_dataset(case, *each) for each in comparisons]
     return xarray.concat(draws, "draw", data_vars="all")
 
 
@@ -84,9 +82,10 @@ def test_violations_are_found_and_said(results):
 def test_nothing_is_said_to_hold_that_was_not_compared(results):
     """Where no R meets the conditions, and where gaps are as large as their bounds."""
     label, case = next(iter(CASES.items()))
-    found = _compared(case)
-    never = found.replace(bound=found.bound.replace(least_rounds=found.bound.rounds + 1))
-    said = bounds.remarks(CASES, {label: _joined(case, never)})
+    constants, bound = _compared(case)
+    never = bound.conditions | {"rounds": np.zeros_like(bound.conditions["rounds"])}
+    never = bound.replace(conditions=never)
+    said = bounds.remarks(CASES, {label: _joined(case, (constants, never))})
     assert f"{label}: no R meets the conditions of Theorem 1." in said
     assert not any("holds" in line for line in said)
     close = _joined(case, _compared(case, 1.0))
@@ -103,8 +102,8 @@ def test_rows_hold_every_draw_and_r(results):
     np.testing.assert_allclose(terms, rows.bound, rtol=1e-4)
     assert rows.violated.sum() == 1
     conditions = [name for name in rows.columns if name.startswith("condition_")]
-    bound = _compared(bounds.CASES[0]).bound
-    assert conditions == [f"condition_{name}" for name in bound.conditions]
+    _, bound = _compared(bounds.CASES[0])
+    assert set(conditions) == {f"condition_{name}" for name in bound.conditions}
     assert (rows.applies == rows[conditions].all(axis=1)).all()
     assert rows.columns[:5].tolist() == ["algorithm", "theorem", "draw", "rounds", "gap"]
 
@@ -135,8 +134,8 @@ def test_conditions_in_words():
         bound = jax.tree.map(lambda x: x[None], theory.theorem_1(constants, rounds))
         one = np.ones(1)
         measured = _constants((1,)).replace(step_size=one, rounds=one)
-        comparison = theory.Comparison(np.ones((1, 2)), bound, measured, one, one)
-        return bounds.conditions(bounds.to_dataset(case, comparison).isel(rounds=0))
+        measured = measured.replace(gap=np.ones((1, 2)), update_ratio=one, power_ratio=one)
+        return bounds.conditions(bounds.to_dataset(case, measured, bound).isel(rounds=0))
 
     assert words(_constants(()), 1.0).startswith("not met: R ≥")
     loud = _constants(()).replace(gradient_variance=1e9)
@@ -163,14 +162,14 @@ def test_bounds_report(monkeypatch, tmp_path):
     monkeypatch.setattr(bounds, "OTHER_STEPS", (0.5,))
     monkeypatch.setattr(bounds, "ERRORS", 0)
 
-    compare = theory.compare
+    compare = bounds.compare
 
-    def compared(*run, theorem, step_size):
-        found = compare(*run, theorem=case.theorem, step_size=step_size)
-        terms = {name: 1e-3 * value for name, value in found.bound.terms.items()}
-        return found.replace(bound=found.bound.replace(**terms))
+    def compared(*run):
+        constants, bound = compare(*run)
+        terms = {name: 1e-3 * value for name, value in bound.terms.items()}
+        return constants, bound.replace(**terms)
 
-    monkeypatch.setattr(theory, "compare", compared)
+    monkeypatch.setattr(bounds, "compare", compared)
     report = bounds.bounds(trials=2, seed=3)
     above = report.dataset.violated.values.astype(bool)
     least = report.dataset.least_ratio.values
@@ -337,28 +336,13 @@ def swept():
     return calls
 
 
-@functools.partial(jax.jit, static_argnames="options")
-def _regions(options, key, trials, algorithm, channel, task):
-    """Constants, and max_r max_i E‖Δ_i‖², of each data draw and channel [draw, setting]."""
-
-    def one(task, channel):
-        run = key, trials, algorithm, channel, task, None, None
-        region, plan = visit(options, task.features.shape[1], *run)
-        constants = summarise(region, plan, algorithm, channel, task, jnp.float32(options.rounds))
-        return constants, region.energy.mean(0).max()
-
-    over_channels = jax.vmap(one, (None, 0))
-    return jax.vmap(over_channels, (0, None))(task, channel)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(rates.SWEPT_USERS) + 1))
 def test_rates_are_measured_within_the_conditions(swept, number):
     """On the very draws and trials of the default seed: step size, R, logarithm, M, E‖Δ_i‖²."""
     seed, trials, algorithms, users, channels, *rounds = swept[number]
     rounds = rounds[0] if rounds else rates.ROUNDS
-    tasks, key = well_conditioned(seed, rates.DRAWS, users=users), jax.random.key(seed)
-    task = jax.tree.map(lambda *arrays: jnp.stack(arrays), *tasks)
+    tasks = well_conditioned(seed, rates.DRAWS, users=users)
     snr_db = [channel["snr_db"] for channel in channels]
     heard = [channel["participants"] for channel in channels if "participants" in channel]
     many = jnp.asarray(heard) if heard else None
@@ -366,18 +350,19 @@ def test_rates_are_measured_within_the_conditions(swept, number):
     if users != rates.USERS:  # where steps are closest to their limit, and where noise is greatest
         algorithms = {name: algorithms[name] for name in ("BAAF", "COBAAF, identity")}
     for algorithm in algorithms.values():
-        run = key, algorithm, channel, task, rounds, trials
-        arguments, options = _arguments.experiment(*run, calibration_trials=20)
-        del arguments["plan"], arguments["initial"]
-        constants, energy = _regions(options._replace(over=Spread()), **arguments)
         local = algorithm.local
         theorem = rates.theorem_of(algorithm, channels[0])
         ask = functools.partial(theorem, rounds=float(rounds), step_size=local.step_size)
-        bound = jax.jit(jax.vmap(jax.vmap(ask)))(constants)
-        assert bound.applies.shape == (rates.DRAWS, len(snr_db)) and bound.applies.all()
-        np.testing.assert_allclose(constants.gradient_bound, rates.M**2, rtol=1e-5)
-        assert (energy <= (local.steps * local.step_size * rates.M) ** 2).all()
-        assert not heard or constants.participants.tolist() == [heard] * rates.DRAWS
+        for task in tasks:
+            plan = None
+            if algorithm.needs:
+                plan = jo.calibrate(seed, algorithm, task, rounds, rates.CALIBRATION_TRIALS)
+            constants = theory.measure(seed, algorithm, channel, task, rounds, trials, plan=plan)
+            bound = jax.jit(jax.vmap(ask))(constants)
+            assert bound.applies.shape == (len(snr_db),) and bound.applies.all()
+            np.testing.assert_allclose(constants.gradient_bound, rates.M**2, rtol=1e-5)
+            assert (constants.update_ratio <= 1).all()
+            assert not heard or constants.participants.tolist() == heard
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import jaxota as jo
 from jaxota import calibration, plots, simulation, stats, sweeping, theory
 from jaxota._core import devices, inputs
 from jaxota.study import executor
-from jaxota.theory import comparison, measuring
+from jaxota.theory import measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
 
@@ -38,7 +38,7 @@ LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
 LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
-LEFT_OUT += "Bound Comparison if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
 
@@ -49,9 +49,8 @@ def stopped(monkeypatch, tmp_path):
     def stop(*_, **__):
         raise Ran
 
-    for module, name in ((simulation, "program"), (sweeping, "program"), (measuring, "_visit")):
+    for module, name in ((simulation, "program"), (sweeping, "program"), (measuring, "_program")):
         monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr(comparison, "_runs", stop)
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)

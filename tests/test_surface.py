@@ -149,9 +149,7 @@ def test_functions_do_not_hide_modules():
         assert getattr(sys.modules[parent], name) is module, found.name
 
 
-@pytest.mark.parametrize(
-    "function", [jo.simulate, jo.sweep, jo.calibrate, jo.theory.measure, jo.theory.compare]
-)
+@pytest.mark.parametrize("function", [jo.simulate, jo.sweep, jo.calibrate, jo.theory.measure])
 def test_options_are_named(function):
     parameters = list(inspect.signature(function).parameters.values())
     trials = [p.name for p in parameters].index("trials")

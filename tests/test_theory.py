@@ -15,16 +15,15 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota import theory
-from jaxota._core import arguments as _arguments
 from jaxota._core.part import part
 from jaxota._core.state import Moments
 from jaxota.stages.channel import Block, superpose
 from jaxota.stages.fading import ideal_link
-from jaxota.theory.measuring import _line, _visit
-from jaxota.theory.noise import largest
+from jaxota.theory.measuring import _line, largest_noise
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
-CASES = importlib.import_module("bounds").CASES
+bounds = importlib.import_module("bounds")
+CASES = bounds.CASES
 well_conditioned = importlib.import_module("well_conditioned").well_conditioned
 THEOREMS = {1: theory.theorem_1, 2: theory.theorem_2, 3: theory.theorem_3}
 COMPILED = {number: jax.jit(theorem) for number, theorem in THEOREMS.items()}
@@ -210,7 +209,7 @@ def test_without_channel_noise_what_remains_is_noise_free(number):
 
 def _unmet(bound):
     """Names of the conditions that do not hold."""
-    return [name for name, holds in bound.conditions.items() if not holds]
+    return {name for name, holds in bound.conditions.items() if not holds}
 
 
 @pytest.mark.parametrize("number", THEOREMS)
@@ -220,14 +219,14 @@ def test_other_steps_and_longer_runs_than_measured_are_reported(number):
     assert not _unmet(theorem(_constants(), 10 * rounds, eta))  # made by hand: someone vouches
     measured = _constants(step_size=eta, rounds=rounds)
     for r, step, unmet in (
-        (rounds, eta, []),
-        (rounds, 1.005 * eta, []),
-        (2 * rounds, eta, []),
-        (rounds / 2, eta, []),
-        (rounds, 0.9 * eta, ["measured_step_size"]),
-        (10 * rounds, eta, ["measured_rounds"]),
-        (10 * rounds, 2 * eta, ["measured_step_size", "measured_rounds"]),
-        (rounds, None, ["measured_step_size"]),  # the proofs' choice is another
+        (rounds, eta, set()),
+        (rounds, 1.005 * eta, set()),
+        (2 * rounds, eta, set()),
+        (rounds / 2, eta, set()),
+        (rounds, 0.9 * eta, {"measured_step_size"}),
+        (10 * rounds, eta, {"measured_rounds"}),
+        (10 * rounds, 2 * eta, {"measured_step_size", "measured_rounds"}),
+        (rounds, None, {"measured_step_size"}),  # the proofs' choice is another
     ):
         bound = theorem(measured, r, step)
         assert _unmet(bound) == unmet and bool(bound.applies) == (not unmet)
@@ -249,9 +248,9 @@ def test_conditions_are_reported():
     assert all(bound.conditions.values())
     assert float(theory.step_size(_constants(), 400.0)) == float(bound.step_size)
     large = theorem(_constants(), 400.0, step_size=1.01 * bound.largest_step)
-    assert _unmet(large) == ["step_size"] and not large.applies
+    assert _unmet(large) == {"step_size"} and not large.applies
     loud = theorem(_constants(gradient_variance=1e9), 400.0)
-    assert _unmet(loud) == ["step_size", "logarithm"]
+    assert _unmet(loud) == {"step_size", "logarithm"}
     apart = theorem(_constants(dissimilarity=1e6), 400.0, step_size=1e-3)
     assert apart.logarithm > 0 and not apart.conditions["logarithm"]  # G²'s term was dropped
     quiet = dict.fromkeys(
@@ -501,13 +500,12 @@ def test_controls_are_measured_as_the_precoder_saw_them(arrays, task, start):
     plan = jo.Plan(*(ones[:, 0], ones, ones) * 2)
     algorithm, channel = jo.cobaaf(1e-9, 2, precode=jo.Online()), jo.Channel(0.0, participants=1)
     run = jax.random.key(0), algorithm, channel, task, rounds, trials
-    arguments, options = _arguments.experiment(*run, plan, models)
-    region, _ = _visit(options, features.shape[1], **arguments)
-    expected = np.repeat(norms[:, None], rounds, 1)
-    np.testing.assert_allclose(region.control_energy, expected, rtol=1e-3)
     found = theory.measure(*run, plan=plan, initial=models)
     largest = norms.max(1)  # ν = sw2·max_i ‖c_i‖², sw2 = P = 1; s² = 1
     assert found.control_noise == pytest.approx((1 / (1 + largest)).max(), rel=1e-3)
+    for model, most in zip(models, largest, strict=True):  # in every trial, from one start
+        one = theory.measure(*run, plan=plan, initial=np.tile(model, (trials, 1)))
+        assert one.control_noise == pytest.approx(1 / (1 + most), rel=1e-3)
 
 
 def test_dissimilarity_is_a_line_above_all_points():
@@ -543,7 +541,7 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     channel = jax.tree.map(jnp.float32, jo.Channel(5.0, power=power, fading=fading))
     # Pooled: Σ_ij C_ij = 36·2σ² leaves 2.2σ² for each of 30 pairs, and (σ² + 3·2.2σ²)/4 for 4.
     priors = {jo.MMSE(): var / 4, jo.PooledMMSE(): 1.9 * var, jo.JamesStein(): np.inf * var}
-    run = 3, 0, moments, energies, jnp.float32(4.0), inside
+    run = 3, 0, (moments,), energies, jnp.float32(4.0), inside
     gains = {
         jo.Offline(): energy,
         jo.Online(): met,
@@ -554,12 +552,12 @@ def test_noise_that_each_precoder_and_estimator_leaves():
     for precode, spent in gains.items():
         for estimate, spread in priors.items():
             algorithm = jo.baaf(reach / 2, 2, precode=precode, estimate=estimate)
-            found, needed = largest(algorithm, channel, *run)
+            found, needed = largest_noise(algorithm, channel, *run)
             nu = noise / power * spent / (4 * 0.5) ** 2
             expected = (noise / (1 + nu / spread))[..., :2].max()
             assert found == pytest.approx(expected, rel=1e-4)
             assert needed == pytest.approx(spent[..., :2].max() / reach**2, rel=1e-4)
-    assert largest(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
+    assert largest_noise(jo.fedavg(1.0, 2), channel, *run) == (0, 0)
 
 
 @pytest.mark.slow
@@ -594,17 +592,36 @@ def test_effective_noise_refuses_gains_of_the_run(task):
         theory.effective_noise(reported, jo.Channel(), task, 3)
 
 
-def test_compare_refuses_what_it_cannot_run(task):
+def test_several_numbers_of_rounds_go_in_step():
+    """Constants [R] in one program are those of runs of R rounds, each at its own step size."""
+    task, channel = well_conditioned(0, 1)[0], jo.Channel(0.0)
+    steps, plans = [1e-3, 2e-3], []
+    for step_size in steps:
+        plans.append(jo.calibrate(1, jo.baaf(step_size, 2, 5), task, 4, 5))
+    plan = jax.tree.map(lambda *each: jnp.stack(each), *plans)
+    found = theory.measure(1, jo.baaf(steps, 2, 5), channel, task, [2, 4], 3, plan=plan)
+    assert found.gap.shape == (2, 3) and found.rounds.tolist() == [2, 4]
+    bound = theory.theorem_1(found, found.rounds, found.step_size)
+    assert bound.total.shape == (2,) and bound.conditions["measured_step_size"].all()
+    for j, (rounds, step_size) in enumerate(((2, 1e-3), (4, 2e-3))):
+        own = jax.tree.map(lambda x, rounds=rounds: x[:rounds], plans[j])
+        one = theory.measure(1, jo.baaf(step_size, 2, 5), channel, task, rounds, 3, plan=own)
+        for several, single in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True):
+            np.testing.assert_allclose(several[j], single, rtol=1e-4, atol=1e-6)
+
+
+def test_measure_refuses_rounds_that_it_cannot_run(task):
     run = jax.random.key(0), jo.baaf(1e-2, 2), jo.Channel(), task
-    with pytest.raises(jo.InputError, match="theorem must be theorem_1, theorem_2 or theorem_3"):
-        theory.compare(*run, (3, 5), 2, theorem=theory.step_size)
-    with pytest.raises(jo.InputError, match="rounds must hold at least one number of rounds"):
-        theory.compare(*run, [], 2, theorem=theory.theorem_1)
-    with pytest.raises(jo.InputError, match="step_size must be a number, or 2 of them"):
-        theory.compare(*run, (3, 5), 2, theorem=theory.theorem_1, step_size=np.ones(3))
-    pulled = run[1].replace(local=jo.Proximal(1e-2, 2, mu=0.1))
-    with pytest.raises(jo.InputError, match="must step by gradients alone here"):
-        theory.compare(run[0], pulled, *run[2:], (3, 5), 2, theorem=theory.theorem_1)
+    for rounds in ([], np.ones((2, 2), int)):
+        with pytest.raises(
+            jo.InputError, match=r"rounds must be a whole number, or an array \[R\]"
+        ):
+            theory.measure(*run, rounds, 2)
+    with pytest.raises(jo.InputError, match="rounds must be a whole number ≥ 1, got 0"):
+        theory.measure(*run, [3, 0], 2)
+    swept = jo.baaf(np.ones(3), 2)
+    with pytest.raises(jo.InputError, match="go in step and must be of one length"):
+        theory.measure(run[0], swept, *run[2:], (3, 5), 2)
 
 
 def test_measure_refuses_what_has_no_constants(task):
@@ -612,9 +629,9 @@ def test_measure_refuses_what_has_no_constants(task):
     anew = jo.tasks.synthetic_regression(jax.random.key(0), 2, 4, 3, redraw=True)
     with pytest.raises(jo.InputError, match=r"task\.redraw must be False"):
         theory.measure(*run, anew, 3)
-    swept = jo.Channel(snr_db=jnp.arange(3.0))
-    with pytest.raises(jo.InputError, match="must be one value here"):
-        theory.measure(*run[:2], swept, task, 3)
+    draws = jo.tasks.synthetic_regression(jax.random.split(jax.random.key(0), 3), 2, 4, 3)
+    with pytest.raises(jo.InputError, match=r"task\.key must be one value here"):
+        theory.measure(*run, draws, 3)
     pulled = run[1].replace(local=jo.Proximal(1e-2, 2, mu=0.1))
     for algorithm in (pulled, jo.cobaaf(1e-2, 2, transform=optax.trace(0.5))):
         with pytest.raises(jo.InputError, match="must step by gradients alone here"):
@@ -643,29 +660,29 @@ def test_bounds_hold_where_their_conditions_do(case):
     trials, unmet = 5, [set() for _ in rounds]
     for task in well_conditioned(0, 5, **case.task):
         run = 0, case.algorithm, case.channel, task, rounds, trials
-        compared = theory.compare(*run, theorem=case.theorem, calibration_trials=10)
-        for name, holds in compared.bound.conditions.items():
+        constants, bound = bounds.compare(*run, case.theorem)
+        for name, holds in bound.conditions.items():
             for j in np.flatnonzero(~np.asarray(holds)):
                 unmet[j].add(name)
-        assert compared.gap.shape == (3, trials)
-        error = compared.gap.std(-1, ddof=1) / np.sqrt(trials)
-        assert (compared.gap.mean(-1) + 4 * error <= compared.bound.total).all()
+        assert constants.gap.shape == (3, trials)
+        error = constants.gap.std(-1, ddof=1) / np.sqrt(trials)
+        assert (constants.gap.mean(-1) + 4 * error <= bound.total).all()
         # The step is the proofs', from constants at the largest step: close to that of its own run.
-        proofs = jax.jit(jax.vmap(case.theorem))(compared.constants, jnp.float32(rounds))
-        np.testing.assert_allclose(compared.bound.step_size, proofs.step_size, rtol=0.1)
+        proofs = jax.jit(jax.vmap(case.theorem))(constants, jnp.float32(rounds))
+        np.testing.assert_allclose(bound.step_size, proofs.step_size, rtol=0.1)
     assert unmet == [{"rounds"}, set(), set()]
 
 
-def _ratio(compared):
+def _ratio(constants, bound):
     """Gap over bound, and how many standard errors the gap lies above it; [R]."""
-    error = compared.gap.std(-1, ddof=1) / np.sqrt(compared.gap.shape[-1])
-    over = compared.gap.mean(-1) - np.asarray(compared.bound.total)
-    return compared.gap.mean(-1) / compared.bound.total, over / error
+    gap = constants.gap
+    error = gap.std(-1, ddof=1) / np.sqrt(gap.shape[-1])
+    return gap.mean(-1) / bound.total, (gap.mean(-1) - np.asarray(bound.total)) / error
 
 
-def _as_the_theorem_asks(compared):
+def _as_the_theorem_asks(constants, bound):
     """Whether all conditions hold, and E‖Δ_i‖² ≤ (KηM)²; M² covers gains and gradients met."""
-    return np.asarray(compared.bound.applies).all() and (compared.excess <= 1).all()
+    return np.asarray(bound.applies).all() and (constants.update_ratio <= 1).all()
 
 
 @pytest.mark.slow
@@ -678,15 +695,15 @@ def test_theorem_1_fails_where_the_prior_misleads():
     case = CASES[3]
     task = well_conditioned(0, 5, **case.task)[0]
     run = 0, case.algorithm, case.channel, task, (800,), 5
-    compared = theory.compare(*run, theorem=theory.theorem_1)
-    assert _as_the_theorem_asks(compared)
-    ratio, errors = _ratio(compared)
+    compared = bounds.compare(*run, theory.theorem_1)
+    assert _as_the_theorem_asks(*compared)
+    ratio, errors = _ratio(*compared)
     assert ratio[0] > 3 and errors[0] > 4
     for factor in (0.3, 0.5, 0.7):
-        step_size = factor * compared.bound.step_size
-        other = theory.compare(*run, theorem=theory.theorem_1, step_size=step_size)
-        ratio, errors = _ratio(other)
-        assert _as_the_theorem_asks(other) and ratio[0] > 1.5 and errors[0] > 4
+        step_size = factor * compared[1].step_size
+        other = bounds.compare(*run, theory.theorem_1, step_size)
+        ratio, errors = _ratio(*other)
+        assert _as_the_theorem_asks(*other) and ratio[0] > 1.5 and errors[0] > 4
 
 
 M = 9.6  # above every gradient that the runs below meet
@@ -707,20 +724,20 @@ def test_theorem_2_fails_by_its_factor_of_1_over_k(draw):
 
     def compared(control_power, step_size=None):
         run = 0, algorithm, jo.Channel(0.0, control_power=control_power), task, (200,), 40
-        result = theory.compare(*run, theorem=theory.theorem_2, step_size=step_size)
-        assert _as_the_theorem_asks(result)
-        np.testing.assert_allclose(result.constants.gradient_bound, M**2, rtol=1e-5)
-        return result
+        constants, bound = bounds.compare(*run, theory.theorem_2, step_size)
+        assert _as_the_theorem_asks(constants, bound)
+        np.testing.assert_allclose(constants.gradient_bound, M**2, rtol=1e-5)
+        return constants, bound
 
-    clean = compared(1e8)
-    ratio, errors = _ratio(clean)
+    constants, bound = compared(1e8)
+    ratio, errors = _ratio(constants, bound)
     assert ratio[0] > 5 and errors[0] > 4
-    mended = clean.bound.total + 99 * clean.bound.model_noise
-    assert (clean.gap.mean(-1) < mended).all()
+    mended = bound.total + 99 * bound.model_noise
+    assert (constants.gap.mean(-1) < mended).all()
     for factor in (0.3, 0.5):
-        ratio, errors = _ratio(compared(1e8, factor * clean.bound.step_size))
+        ratio, errors = _ratio(*compared(1e8, factor * bound.step_size))
         assert ratio[0] > 2 and errors[0] > 4
-    assert _ratio(compared(1.0))[0][0] < 1
+    assert _ratio(*compared(1.0))[0][0] < 1
 
 
 @pytest.mark.slow
@@ -728,13 +745,13 @@ def test_the_gap_is_that_of_the_average_of_a_run_of_r_rounds():
     """Which `simulate` returns with the plan of R rounds, at the step size of that R."""
     task, channel = well_conditioned(0, 2)[0], jo.Channel(0.0)
     run = 1, jo.baaf(1.0, 4, 5), channel, task, (25, 60), 4
-    compared = theory.compare(*run, theorem=theory.theorem_1)
+    constants, bound = bounds.compare(*run, theory.theorem_1)
     zeros = np.zeros((4, task.dim), np.float32)
-    algorithm = jo.baaf(compared.bound.step_size[0], 4, 5)
+    algorithm = jo.baaf(bound.step_size[0], 4, 5)
     plan = jo.calibrate(1, algorithm, task, 25, 20, initial=zeros)
     history = jo.simulate(1, algorithm, channel, task, 25, 4, plan=plan, initial=zeros)
     gap = jax.jit(jax.vmap(task.problem(0).score))(history.average)["gap"]
-    np.testing.assert_allclose(compared.gap[0], gap, rtol=1e-3)
+    np.testing.assert_allclose(constants.gap[0], gap, rtol=1e-3)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ computed from constants measured on the run itself.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import bounds_plot
@@ -18,9 +19,11 @@ from well_conditioned import well_conditioned
 
 import jaxota as jo
 
-DRAWS = 5
+DRAWS, CALIBRATION_TRIALS = 5, 20
 ERRORS = 4  # standard errors between a mean gap and its bound from which on the side is decided
 OTHER_STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 3.0)  # times the proofs' step size, if that fails
+CONSTANTS = [field.name for field in dataclasses.fields(jo.theory.Constants)]
+CONSTANTS = [name for name in CONSTANTS if name not in ("gap", "update_ratio", "power_ratio")]
 UNMET = {
     "step_size": "step size",
     "rounds": "R ≥ {least:.0f}",
@@ -112,26 +115,83 @@ def compared(case, seed, trials):
 def _compared_on(case, task, seed, trials):
     """Compare a case with its theorem on one data draw."""
 
-    def compare(step_size=None):
-        run = jax.random.key(seed), case.algorithm, case.channel, task, case.rounds, trials
-        return jo.theory.compare(*run, theorem=case.theorem, step_size=step_size)
-
-    data = to_dataset(case, compare())
+    run = seed, case.algorithm, case.channel, task, case.rounds, trials
+    data = to_dataset(case, *compare(*run, case.theorem))
     if bool(data.violated.any()):
         # The theorems say that some step size keeps the bound: look for one.
         least = data.gap.mean("trial") / data.bound
         for factor in OTHER_STEPS:
             step_size = np.minimum(factor * data.step_size, data.largest_step)
-            other = to_dataset(case, compare(step_size.values))
+            other = to_dataset(case, *compare(*run, case.theorem, step_size.values))
             ratio = other.gap.mean("trial") / other.bound
             least = np.minimum(least, ratio.where(other.applies, np.inf))
         data["least_ratio"] = least
     return data
 
 
-def to_dataset(case, comparison):
-    """A comparison of one data draw as a Dataset [rounds], with the side of each mean gap."""
-    gap, bound = np.asarray(comparison.gap, float), comparison.bound
+def compare(seed, algorithm, channel, task, rounds, trials, theorem, step_size=None):
+    """Constants measured on runs of `rounds` [R] rounds, and the bounds of `theorem` from them.
+
+    All trials, and calibration, start from θ^0 = 0: d_0 is then a number, and M² does not depend on
+    random initial models. Each R is a run of its own at its own step size. The proofs' step size
+    for R needs constants, which are first measured at the largest step size that the theorem
+    allows; the bound then comes from the constants of the final run.
+
+    Args:
+        seed, channel, task, trials: as of `jo.theory.measure`.
+        algorithm: its step size is replaced by `step_size`.
+        rounds: [R] numbers of rounds.
+        theorem: such as `jo.theory.theorem_1`.
+        step_size: [R]; by default the proofs' choice for each R.
+    """
+    zeros = np.zeros((trials, task.dim), np.float32)
+
+    def stepping(step_size):
+        return algorithm.replace(local=algorithm.local.replace(step_size=step_size))
+
+    def calibrated(step_size):
+        run = seed, stepping(step_size), task, max(rounds), CALIBRATION_TRIALS
+        return jo.calibrate(*run, initial=zeros)
+
+    def measured(step_size):
+        plan = jax.vmap(calibrated)(step_size) if algorithm.needs else None
+        run = seed, stepping(step_size), channel, task, rounds, trials
+        return jo.theory.measure(*run, plan=plan, initial=zeros)
+
+    if step_size is None:
+        largest = largest_step(theorem, algorithm, channel, task)
+        constants = measured(np.full(len(rounds), largest))
+        step_size = _of_each(theorem)(constants, np.float32(rounds), None).step_size
+    constants = measured(np.asarray(step_size))
+    bound = _of_each(theorem)(constants, np.float32(rounds), np.float32(step_size))
+    return jax.device_get((constants, bound))
+
+
+def largest_step(theorem, algorithm, channel, task):
+    """The largest step size that the theorem allows for B² = 1: of β, μ, N, S and K alone."""
+    features = np.asarray(task.features, np.float64)
+    hessians = 2 * np.einsum("nsd,nse->nde", features, features) / features.shape[1]
+    values = np.linalg.eigvalsh(hessians)
+    fields = dataclasses.fields(jo.theory.Constants)
+    constants = {field.name: 1.0 for field in fields if field.default is not None} | {
+        "smoothness": values.max(),
+        "strong_convexity": values.min(),
+        "users": task.users,
+        "steps": algorithm.local.steps,
+        "participants": task.users if channel.participants is None else channel.participants,
+    }
+    return float(theorem(jo.theory.Constants(**constants), 1.0).largest_step)
+
+
+@functools.cache
+def _of_each(theorem):
+    """The theorem for arrays [R] of constants, rounds and step sizes."""
+    return jax.jit(jax.vmap(theorem))
+
+
+def to_dataset(case, constants, bound):
+    """A comparison on one data draw as a Dataset [rounds], with the side of each mean gap."""
+    gap = np.asarray(constants.gap, float)
     band = jo.stats.interval(gap.T)
     error = gap.std(-1, ddof=1) / np.sqrt(gap.shape[-1])
     total, applies = np.asarray(bound.total, float), np.asarray(bound.applies)
@@ -142,13 +202,13 @@ def to_dataset(case, comparison):
         "largest_step": bound.largest_step,
         "least_rounds": bound.least_rounds,
         "logarithm": bound.logarithm,
-        **{f"condition_{name}": holds for name, holds in bound.conditions.items()},
+        **{f"condition_{name}": bound.conditions[name] for name in UNMET},
         "applies": applies,
         "violated": applies & (band.mean - ERRORS * error > total),
         "kept": applies & (band.mean + ERRORS * error < total),
-        "power_ratio": comparison.power,
-        "update_ratio": comparison.excess,
-        **{f"constant_{name}": value for name, value in vars(comparison.constants).items()},
+        "power_ratio": constants.power_ratio,
+        "update_ratio": constants.update_ratio,
+        **{f"constant_{name}": getattr(constants, name) for name in CONSTANTS},
         "least_ratio": np.full(len(total), np.nan),
     }
     variables = {name: ("rounds", np.asarray(values)) for name, values in columns.items()}

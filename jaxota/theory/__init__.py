@@ -1,14 +1,12 @@
-"""The paper's statements, the constants that they depend on, and comparison with simulation."""
+"""The paper's statements, and the constants that they depend on, measured by simulation."""
 
-from jaxota.theory.comparison import Comparison as Comparison
-from jaxota.theory.comparison import compare as compare
+from jaxota.theory.measuring import effective_noise as effective_noise
 from jaxota.theory.measuring import measure as measure
-from jaxota.theory.noise import Error as Error
-from jaxota.theory.noise import effective_noise as effective_noise
-from jaxota.theory.noise import proposition_1 as proposition_1
 from jaxota.theory.statements import TERMS as TERMS
 from jaxota.theory.statements import Bound as Bound
 from jaxota.theory.statements import Constants as Constants
+from jaxota.theory.statements import Error as Error
+from jaxota.theory.statements import proposition_1 as proposition_1
 from jaxota.theory.statements import step_size as step_size
 from jaxota.theory.statements import theorem_1 as theorem_1
 from jaxota.theory.statements import theorem_2 as theorem_2

@@ -1,16 +1,7 @@
-"""The paper's bounds, Theorems 1, 2 and 3, and the constants that they are functions of.
+"""The paper's statements: Theorems 1, 2 and 3 with their constants, Proposition 1, the weights.
 
 The statements are implemented, not the proofs, with `max{1, ·}` inside every logarithm (Theorem 1
-omits the 1). Where the two differ, each theorem's docstring says so. All three share these gaps:
-
-- The proofs call the MMSE estimate unbiased, but it is biased towards the prior's mean. With a
-  prior calibrated on a fifth of the data that takes users as independent, its error can be far
-  above Proposition 1, and BAAF above Theorem 1 (`jaxota run benchmarks/paper/bounds.py`).
-- The lemma that unrolls the recursion hides its constants in O(·) and its logarithm in Õ(·). Where
-  μ²R·d_0 ≤ c the logarithm is 0, and so is the proofs' step size; the statement then drops the
-  noise altogether and is false. `Bound.conditions["logarithm"]` reports it.
-- AS2 bounds gradients, which strong convexity rules out on all of ℝ^d. It can hold on a bounded
-  region only, and M² and σ² belong to that region (see `measure`).
+omits the 1); docs/theory.md says where the two differ, and where either fails.
 
 σ_θ and σ_c are variances per coordinate, as σ_w² is, in spite of their names: with sw2 = σ_w²,
 ν = sw2/(N²α) and s² = Σ_i σ_i²/N², σ_θ = sw2/(1 + ν/s²) ≤ sw2, and a coordinate's mean squared
@@ -27,6 +18,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from jaxota._core import devices, inputs
@@ -64,7 +56,10 @@ class Constants:
         participants: S of AS4.
         power, control_power: P, and P of the control block.
         threshold, control_threshold: h_min and ρ_min.
-        step_size, rounds: η and R of the measured runs, or None.
+        step_size, rounds: η and R of the measured runs; None by hand, as the next ones.
+        gap: [trial] F(θ̄^R) − F* of the measured runs, of their weighted average.
+        update_ratio: max_r max_i E‖Δ_i‖²/(KηM)² of these runs; the proofs take it to be at most 1.
+        power_ratio: max_r E[max_i ‖x_i‖²]/P of the model block in these runs.
     """
 
     smoothness: Traced[Scalar] = traced(above=0.0)
@@ -87,6 +82,9 @@ class Constants:
     control_threshold: Traced[Scalar] = traced(default=1.0, above=0.0)
     step_size: Traced[Scalar | None] = traced(default=None, above=0.0)
     rounds: Traced[Scalar | None] = traced(default=None, at_least=1.0)
+    gap: Traced[Float[Array, "trial"] | None] = traced(default=None, rank=1, at_least=0.0)
+    update_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
+    power_ratio: Traced[Scalar | None] = traced(default=None, at_least=0.0)
 
     replace = dataclasses.replace
 
@@ -106,9 +104,11 @@ class Bound:
         largest_step: largest η for which the theorem holds.
         least_rounds: least R for which the theorem holds.
         logarithm: log max{1, μ²R·d_0/c}, the factor of the noise terms.
-        kept: whether every term that is not 0 survived; a logarithm of 0 drops terms.
-        same_step: whether the constants were measured at this η; True for constants by hand.
-        long_enough: whether they were measured over enough rounds; True for constants by hand.
+        conditions: by name whether each condition holds. The theorem's own are step_size
+            (0 < η ≤ largest_step) and rounds (R ≥ least_rounds). With logarithm, no term that is
+            not 0 is dropped, as a logarithm of 0 does. The constants can be those of a run at this
+            η and R if measured_step_size (their η agrees within 1 %) and measured_rounds (R is at
+            most twice theirs) hold; both always do for constants by hand.
     """
 
     initial_distance: Values
@@ -121,9 +121,7 @@ class Bound:
     largest_step: Values
     least_rounds: Values
     logarithm: Values
-    kept: Flags
-    same_step: Flags
-    long_enough: Flags
+    conditions: dict[str, Flags]
 
     replace = dataclasses.replace
 
@@ -138,23 +136,6 @@ class Bound:
         return functools.reduce(operator.add, self.terms.values())
 
     @property
-    def conditions(self) -> dict[str, Flags]:
-        """The conditions by name, and whether each holds.
-
-        The theorem's own are step_size (0 < η ≤ largest_step) and rounds (R ≥ least_rounds). With
-        logarithm, no term is dropped. The constants can be those of a run at this η and R if
-        measured_step_size (their η agrees within 1 %) and measured_rounds (R is at most twice
-        theirs) hold; both always do for constants by hand.
-        """
-        return {
-            "step_size": (self.step_size > 0) & (self.step_size <= self.largest_step * (1 + 1e-5)),
-            "rounds": self.rounds >= self.least_rounds,
-            "logarithm": self.kept,
-            "measured_step_size": self.same_step,
-            "measured_rounds": self.long_enough,
-        }
-
-    @property
     def applies(self) -> Flags:
         """Whether all conditions hold."""
         return functools.reduce(operator.and_, self.conditions.values())
@@ -163,8 +144,7 @@ class Bound:
 def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of BAAF; eq. Th1.
 
-    It needs η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The proof has 18βη̃G² where the statement has
-    βG², and so a constant about seventy times larger for that term. The logarithm of the statement,
+    It needs η ≤ 1/(8βK(1+B²)) and R ≥ 8β(1+B²)/μ. The logarithm of the statement's last term,
     log²(μ²R·d_0/(βG²)), is of a quantity with a dimension; the lemma gives μ³R²·d_0/(βG²), which
     the step size here uses.
 
@@ -177,29 +157,16 @@ def theorem_1(constants: Constants, rounds: Numbers, step_size: Numbers | None =
     reach = 1.0 / (8.0 * c.smoothness * (1.0 + c.dissimilarity_factor))  # largest Kη
     variance = c.gradient_variance * (1.0 + c.users) / (c.steps * c.users)
     noise = c.dim * c.gradient_bound * (c.model_noise / c.power) / c.users**2
+    terms = variance, noise, jnp.zeros_like(noise)
+    least = 1.0 / (c.strong_convexity * reach)
     apart = c.smoothness * c.dissimilarity
-    mu, start = c.strong_convexity, c.initial_distance
-    # G² limits the step where there is little noise.
-    limit = _ratio(mu**3 * r**2 * start, apart)
-    least = 1.0 / (mu * reach)
-    bound = _bound(c, r, 3.0, (variance, noise), start, reach, least, step_size, limit)
-    log = _log(mu**2 * r * start, apart)
-    return bound.replace(
-        dissimilarity=3.0 * apart / (mu * r) ** 2 * log**2,
-        kept=bound.kept & ((apart == 0) | (log > 0)),
-    )
+    return _bound(c, r, 3.0, terms, c.initial_distance, reach, least, step_size, apart)
 
 
 def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of COBAAF when all users are heard; eq. Th2.
 
-    It needs η ≤ 1/(8βK) and R ≥ 8β/μ. The proof ends in 1 + 2N where the statement has 1 + N, and
-    in K + 2 where it has 1 + NK: by the proof the control noise falls as N^−2, by the statement as
-    N^−1. The proof does not give the statement's 1/K on the model noise. With one P for both
-    blocks, as in the paper, the control noise is large enough to hide that; with a `control_power`
-    of its own, which is beyond the paper, runs lie above the bound where K is large. The proof
-    takes c_i of the same round, and bounds α by E‖Δ_i‖² ≤ (KηM)², which controls need not obey:
-    in Theorem 3, users that were not heard keep old ones and exceed it.
+    It needs η ≤ 1/(8βK) and R ≥ 8β/μ.
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
@@ -214,10 +181,8 @@ def theorem_2(constants: Constants, rounds: Numbers, step_size: Numbers | None =
 def theorem_3(constants: Constants, rounds: Numbers, step_size: Numbers | None = None) -> Bound:
     """Bound E[F(θ̄^R)] − F* of COBAAF when S of N users are heard, AS4; eq. Th3.
 
-    It needs η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). The statement leaves σ̃_c
-    undefined and divides the control noise by h_min²; here σ̃ is σ with S, h_min and ρ_min in their
-    places (see `proposition_1`), and the control noise is divided by ρ_min². The paper does not
-    write out the proof.
+    It needs η ≤ min(1/(81βK), S/(15μNK)) and R ≥ max(162β/μ, 30N/S). Here σ̃ is σ with S, h_min and
+    ρ_min in their places (see `proposition_1`), and the control noise is divided by ρ_min².
 
     Args:
         constants, rounds, step_size: as of `theorem_1`.
@@ -236,24 +201,70 @@ def step_size(
     """Return η of the proofs for R rounds: Kη = min(η̃_max, 2·log(max{1, μ²R·d_0/c})/(μR)).
 
     The theorems say that a step size exists; this is the one by which their lemma proves it. c is
-    the theorem's noise, c_1, c_3 or c_4. In Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
-    is in the logarithm, so that G² limits the step where there is little noise.
+    the theorem's noise, c_1, c_3 or c_4; in Theorem 1 the smaller of μ²R·d_0/c_1 and μ³R²·d_0/c_2
+    is in the logarithm.
 
     Args:
         constants, rounds: as of `theorem_1`.
         theorem: the theorem of the proof, `theorem_1`, `theorem_2` or `theorem_3`.
     """
-    check_theorem(theorem)
-    return theorem(constants, rounds).step_size
-
-
-def check_theorem(theorem: Any) -> None:
-    """Refuse what is none of the three theorems."""
     original = inspect.unwrap(theorem) if callable(theorem) else theorem  # without jax.jit
     if not any(original is known for known in (theorem_1, theorem_2, theorem_3)):
         raise InputError(
             f"theorem must be theorem_1, theorem_2 or theorem_3, got {inputs.shown(theorem)}"
         )
+    return theorem(constants, rounds).step_size
+
+
+@part
+class Error:
+    """Mean squared errors per coordinate of two estimates of an average.
+
+    Attributes:
+        mmse: that of the conditional mean, Proposition 1: ν·s²/(s² + ν).
+        identity: that of the received values themselves: ν.
+        sigma: σ_θ (or σ_c) = mmse·|S|²·α·h_min².
+    """
+
+    mmse: Float[Array, "*shape"]
+    identity: Float[Array, "*shape"]
+    sigma: Float[Array, "*shape"]
+
+
+def proposition_1(
+    noise: ArrayLike, gain: ArrayLike, variances: Numbers, threshold: ArrayLike = 1.0
+) -> Error:
+    """Compute the errors of estimating the average of the users heard; Prop. 1, also for controls.
+
+    ν = sw2/(|S|²·α·h_min²) and s² = Σ_i σ_i²/|S|², as in the main text; the appendix's
+    var = s²/N² + sw2 and μ/N are slips. It holds when the prior is true: coordinates and users
+    independent and Gaussian.
+
+    Args:
+        noise: sw2, the channel's noise variance per coordinate.
+        gain: α of the model block, or β of the control block.
+        variances: [user] prior variances σ_i² (or v_i²) of the users heard, S^r; from 0 to ∞.
+        threshold: h_min (or ρ_min) under fading.
+    """
+    variances = inputs.number("variances", variances, 0.0, infinite=True)
+    if variances.ndim != 1 or not variances.size:
+        raise InputError(f"variances must have shape [users heard], got {list(variances.shape)}")
+    noise, count = inputs.number("noise", noise, 0.0, infinite=True), variances.size
+    gain = inputs.number("gain", gain, above=0.0)
+    threshold = inputs.number("threshold", threshold, above=0.0)
+    check_shapes(noise=noise, gain=gain, threshold=threshold)
+    received = noise / gain / (count * threshold) ** 2
+    spread = variances.mean() / count
+    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact where either is 0 or ∞
+    limit = spread * gain * (count * threshold) ** 2  # of σ for infinite noise
+    sigma = jnp.where(jnp.isinf(noise), limit, noise_after(noise, received, spread))
+    return Error(mmse, received, sigma)
+
+
+def noise_after(noise: Array, received: Array, spread: Array) -> Array:
+    """Return σ_θ = sw2/(1 + ν/s²), what MMSE leaves of sw2; ν = `received`, s² = `spread`."""
+    ratio = jnp.where(received > 0, received / spread, 0.0)
+    return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
@@ -303,53 +314,60 @@ def _bound(
     c: Constants,
     r: Values,
     leading: float,
-    terms: tuple[Array, ...],
+    terms: tuple[Array, Array, Array],
     start: Array,
     reach: Array,
     least: Array,
     step_size: Numbers | None,
-    limit: Array | float = np.inf,
+    apart: Array | float = 0.0,
 ) -> Bound:
     """Return leading·(terms/(μR)·log + μ·start·exp(−μ·reach·R/2)), which all theorems share.
 
-    The terms are gradient variance, model noise and, from Theorem 2 on, control noise. `reach` is
-    the largest Kη, `least` the least R, and `limit` another limit to the step's logarithm.
+    The terms are gradient variance, model noise and control noise. `reach` is the largest Kη,
+    `least` the least R, and `apart` Theorem 1's βG².
     """
     mu, total = c.strong_convexity, functools.reduce(operator.add, terms)
-    log = _log(mu**2 * r * start, total)
-    ratio = jnp.minimum(_ratio(mu**2 * r * start, total), limit)
-    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, ratio)) / (mu * r))
+    log, apart_log = (_log(mu**2 * r * start, x) for x in (total, apart))
+    # G² limits the step where there is little noise.
+    limits = _ratio(mu**2 * r * start, total), _ratio(mu**3 * r**2 * start, apart)
+    chosen = jnp.minimum(reach, 2.0 * jnp.log(jnp.maximum(1.0, jnp.minimum(*limits))) / (mu * r))
     eta = chosen / c.steps if step_size is None else inputs.number("step_size", step_size, 0.0)
     check_shapes(step_size=eta, rounds=r)
-    noises = [leading * term / (mu * r) * log for term in terms]
+    largest_step = reach / c.steps
+    conditions: dict[str, Any] = {
+        "step_size": (eta > 0) & (eta <= largest_step * (1 + 1e-5)),
+        "rounds": r >= least,
+        "logarithm": ((total == 0) | (log > 0)) & ((apart == 0) | (apart_log > 0)),
+        "measured_step_size": True,
+        "measured_rounds": True,
+    }
+    if c.step_size is not None:
+        conditions["measured_step_size"] = jnp.abs(eta / c.step_size - 1.0) <= _STEP_TOLERANCE
+    if c.rounds is not None:
+        conditions["measured_rounds"] = r <= _ROUNDS_FACTOR * c.rounds
     zeros = jnp.zeros_like(chosen)  # broadcasts the others to the shape of all
-
-    def holds(measured: Any, condition: Callable[[Array], Array]) -> Flags:
-        return (condition(measured) if measured is not None else True) & (zeros == 0)
-
+    variance, model_noise, control_noise = (leading * x / (mu * r) * log for x in terms)
     return Bound(
         initial_distance=leading * mu * start * jnp.exp(-mu * r * reach / 2.0),
-        gradient_variance=noises[0],
-        model_noise=noises[1],
-        control_noise=noises[2] if len(noises) > 2 else jnp.zeros_like(log),
-        dissimilarity=jnp.zeros_like(log),
+        gradient_variance=variance,
+        model_noise=model_noise,
+        control_noise=control_noise,
+        dissimilarity=leading * apart / (mu * r) ** 2 * apart_log**2,
         rounds=r + zeros,
         step_size=eta + zeros,
-        largest_step=reach / c.steps + zeros,
+        largest_step=largest_step + zeros,
         least_rounds=least + zeros,
         logarithm=log,
-        kept=(total == 0) | (log > 0),
-        same_step=holds(c.step_size, lambda x: jnp.abs(eta / x - 1.0) <= _STEP_TOLERANCE),
-        long_enough=holds(c.rounds, lambda x: r <= _ROUNDS_FACTOR * x),
+        conditions={name: (zeros == 0) & holds for name, holds in conditions.items()},
     )
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
+def _ratio(top: Array, bottom: Array | float) -> Array:
     """Return top/bottom, infinite where bottom is 0."""
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1.0), jnp.inf)
 
 
-def _log(top: Array, bottom: Array) -> Array:
+def _log(top: Array, bottom: Array | float) -> Array:
     """Return log max{1, top/bottom}, finite where bottom is 0: it multiplies 0 there."""
     return jnp.log(jnp.maximum(1.0, top / jnp.where(bottom > 0, bottom, 1.0)))
 
@@ -369,7 +387,8 @@ def _checked(constants: Constants, rounds: Numbers) -> tuple[Constants, Values]:
             "strongly convex tasks; give every user at least d samples of full rank"
         )
     r = inputs.number("rounds", rounds, 1.0)
-    check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(constants).items()})
+    numbers = constants.replace(gap=None)  # its axis is of trials
+    check_shapes(rounds=r, **{f"constants.{k}": v for k, v in vars(numbers).items()})
     return constants, inputs.nan_unless(valid, r)
 
 
