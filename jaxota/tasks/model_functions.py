@@ -67,19 +67,10 @@ def _parameters(start: Callable[..., Any]) -> Any:
     return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
 
 
-def _shapes(columns: Columns, *lead: int) -> Any:
-    """Return the shapes of the arrays [*lead, ...] that these columns hold."""
-    leaves = [
-        jax.ShapeDtypeStruct((*lead, *shape), dtype)
-        for shape, dtype in zip(columns.shapes, columns.types, strict=True)
-    ]
-    return jax.tree.unflatten(columns.structure, leaves)
-
-
 @functools.lru_cache(maxsize=256)
 def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> int:
     """Count the numbers that one sample's loss computes and keeps for its gradient."""
-    return count_computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
+    return count_computed(loss, _parameters(start), columns.like(1), kept=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -87,7 +78,7 @@ def evaluation_size(
     start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> int:
     """Count the numbers that `evaluate` computes from the parameters."""
-    test = (_shapes(test_columns),) if test_columns else ()
+    test = (test_columns.like(),) if test_columns else ()
     return count_computed(evaluate, _parameters(start), shared=test)
 
 
@@ -190,7 +181,7 @@ def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Colu
     """Refuse a `loss` that does not give one float32 number per sample."""
     for samples in (2, 3):  # two sizes: one might be that of another axis
         with refusing("loss must take the parameters and a batch of samples like the data"):
-            losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
+            losses = jax.eval_shape(loss, _parameters(init), columns.like(samples))
         shape, dtype = getattr(losses, "shape", None), getattr(losses, "dtype", None)
         if shape != (samples,) or dtype != jnp.float32:
             got = "no array" if shape is None else f"{dtype}{list(shape)} for {samples} samples"
@@ -204,7 +195,7 @@ def check_evaluate(
     init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> None:
     """Refuse an `evaluate` that does not give scores by their names."""
-    test = (_shapes(test_columns),) if test_columns else ()
+    test = (test_columns.like(),) if test_columns else ()
     arguments = "the parameters and test_data" if test else "the parameters"
     with refusing(f"evaluate must give a dict of numbers of {arguments}"):
         scores = jax.eval_shape(evaluate, _parameters(init), *test)
