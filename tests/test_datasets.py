@@ -474,7 +474,7 @@ def test_missing_packages_are_named(cache, monkeypatch):
 def test_checksums_are_those_of_tfds():
     import tensorflow_datasets as tfds
 
-    for name, checksum in image_files.CHECKSUMS.items():
+    for checksum, name in image_files.TRAIN_LABELS.items():
         known = {i.filename: i.checksum for i in tfds.builder_cls(name).url_infos.values()}
         assert known["train-labels-idx1-ubyte.gz"] == checksum
     configs = tfds.builder_cls("emnist").BUILDER_CONFIGS

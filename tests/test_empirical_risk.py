@@ -300,7 +300,7 @@ class _Unhashable:
         ({"evaluate": 3}, "evaluate must be a function"),
         ({"evaluate": lambda p: 3.0}, "evaluate must give a dict of numbers by their names, got"),
         ({"evaluate": lambda p: {"a": p["weights"]}}, "evaluate must give one number as 'a', got"),
-        ({"evaluate": lambda p: {"a": p}}, "evaluate must give one number as 'a', got no number"),
+        ({"evaluate": lambda p: {"a": p}}, "evaluate must give one number as 'a', got no array"),
         ({"evaluate": lambda p: {"a": 1j}}, "evaluate must give one number as 'a', got complex64"),
         ({"evaluate": lambda p: {"power": 1.0}}, "evaluate must not name a score 'power'"),
         ({"evaluate": lambda p: {"trial": 1.0}}, "evaluate must not name a score 'trial'"),

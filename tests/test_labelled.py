@@ -396,8 +396,8 @@ class Wrong(nn.Module):
         ("bfloat16", "module must have parameters and logits in float32"),
         ("parameters", "module must have parameters, got none"),
         ("inside", "module must take a batch of samples of shape [2, 2]"),
-        ("shape", "module must return logits [sample, classes ≥ 2], got shape [3] for 3 samples"),
-        ("one", "module must return logits [sample, classes ≥ 2], got shape [3, 1]"),
+        ("shape", "module must return logits [sample, classes ≥ 2], got float32[3] for 3 samples"),
+        ("one", "module must return logits [sample, classes ≥ 2], got float32[3, 1]"),
         ("pair", "module must return logits [sample, classes ≥ 2], got no array"),
     ],
 )

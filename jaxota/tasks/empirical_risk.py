@@ -207,20 +207,10 @@ def empirical(
     columns, numbers, wholes, counts = of_users(data)
     model_functions.check_loss(init, loss, columns)
     test = (None, None, None) if test_data is None else of_any("test_data", test_data)
-    model_functions.check_evaluate(init, evaluate, test[0])
-    task = Empirical(
-        counts=counts,
-        start=init,
-        loss=loss,
-        evaluate=evaluate,
-        columns=columns,
-        test_columns=test[0],
-        numbers=numbers,
-        wholes=wholes,
-        test_numbers=test[1],
-        test_wholes=test[2],
-        init_scale=init_scale,
-    )
+    test_columns, test_numbers, test_wholes = test
+    model_functions.check_evaluate(init, evaluate, test_columns)
+    functions, tables = (init, loss, evaluate), (numbers, wholes, test_numbers, test_wholes)
+    task = Empirical(counts, *functions, columns, test_columns, *tables, init_scale=init_scale)
     # These arrays were checked above: large ones are not checked again by every run.
     return inputs.vouch(task, "counts", "numbers", "wholes", "test_numbers", "test_wholes")
 

@@ -155,17 +155,12 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _variables(module: nn.Module, shape: tuple[int, ...]) -> Any:
-    """Return the shapes of everything that the module's `init` makes for samples of `shape`."""
-    sample = jax.ShapeDtypeStruct((3, *shape), "float32")
-    return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
-
-
 @functools.cache
 def _activations(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Count the numbers that the module computes for one sample."""
+    variables = {"params": model_functions.parameters(Start(module, shape))}
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
-    return model_functions.count_computed(module.apply, _variables(module, shape), sample)
+    return model_functions.count_computed(module.apply, variables, sample)
 
 
 def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
@@ -177,7 +172,8 @@ def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
         )
     samples = jax.ShapeDtypeStruct((3, *shape), "float32")
     with model_functions.refusing(f"module must take a batch of samples of shape {list(shape)}"):
-        variables = _variables(module, shape)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        variables = jax.eval_shape(module.init, key, samples)
     others = sorted(set(variables) - {"params"})
     if others:
         raise InputError(
@@ -195,8 +191,10 @@ def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
         ) from None
     shape = getattr(logits, "shape", ())
     if len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
-        got = f"shape {list(shape)} for 3 samples" if hasattr(logits, "shape") else "no array"
-        raise InputError(f"module must return logits [sample, classes ≥ 2], got {got}")
+        raise InputError(
+            "module must return logits [sample, classes ≥ 2], got "
+            f"{model_functions.described(logits)} for 3 samples"
+        )
     types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
     if types != {"float32"}:
         raise InputError(f"module must have parameters and logits in float32, got {sorted(types)}")
