@@ -1,8 +1,7 @@
 """Functions of parameters as users write them: checked, measured, and evaluated in blocks.
 
-A model is one vector [d] outside the users' steps; `layout` says how it becomes the pytree of
-parameters that these functions take. What depends on functions alone is cached, since every trace
-asks for it again.
+A model is one vector [d] outside the users' steps; `unravel` makes it the pytree of parameters that
+these functions take. What depends on functions alone is cached, since every trace asks for it again.
 """
 
 import contextlib
@@ -26,44 +25,37 @@ BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once
 
 
 @functools.lru_cache(maxsize=256)
-def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
-    """Return the number d of parameters, and the function from a vector [d] to parameters."""
+def parameters(start: Callable[..., Any]) -> Any:
+    """Return the shapes of the parameters that `start` draws."""
+    return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+
+
+def unravel(start: Callable[..., Any], model: Vector) -> Any:
+    """Return the vector [d] as parameters."""
     leaves, structure = jax.tree.flatten(parameters(start))
     ends = np.cumsum([leaf.size for leaf in leaves])
-
-    def unravel(model: Vector) -> Any:
-        pieces = jnp.split(model, ends[:-1])
-        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
-        return jax.tree.unflatten(structure, shaped)
-
-    return int(ends[-1]), unravel
+    pieces = zip(jnp.split(model, ends[:-1]), leaves, strict=True)
+    return jax.tree.unflatten(structure, [piece.reshape(leaf.shape) for piece, leaf in pieces])
 
 
-def ravel(parameters: Any) -> Vector:
+def ravel(params: Any) -> Vector:
     """Return all parameters as one vector."""
-    leaves = jax.tree.leaves(parameters)
+    leaves = jax.tree.leaves(params)
     return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
 
 
-@functools.lru_cache(maxsize=256)
-def transposed(start: Callable[..., Any]) -> tuple[bool, ...]:
-    """Return for each parameter, in the order of the vector, whether steps hold it transposed.
+def transpose(start: Callable[..., Any], params: Any) -> Any:
+    """Transpose long and narrow kernels of dense layers; done twice, it changes nothing.
 
-    That is quicker for a long and narrow kernel of a dense layer (flax names it so): the products
-    with it are small and many, and its long axis is then the contiguous one.
+    Steps are quicker so: the products with such a kernel (flax names it so) are small and many, and
+    its long axis is then the contiguous one.
     """
-    named, _ = jax.tree.flatten_with_path(parameters(start))
-    return tuple(
-        jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
-        and leaf.ndim == 2
-        and leaf.shape[0] >= 8 * leaf.shape[1]
-        for path, leaf in named
-    )
 
+    def turned(path: Any, own: jax.ShapeDtypeStruct, leaf: Array) -> Array:
+        kernel = jax.tree_util.keystr(path[-1:], simple=True) == "kernel" and own.ndim == 2
+        return leaf.T if kernel and own.shape[0] >= 8 * own.shape[1] else leaf
 
-def parameters(start: Callable[..., Any]) -> Any:
-    """Return the shapes of the parameters."""
-    return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+    return jax.tree.map_with_path(turned, parameters(start), params)
 
 
 @functools.lru_cache(maxsize=256)
