@@ -127,14 +127,9 @@ def digits(
 
 
 def _task(
-    key: Seed,
-    splits: Any,
-    users: int,
-    samples: int,
-    partition: Partition,
-    init_scale: Numbers,
-    module: "nn.Module | None",
+    key: Seed, splits: Any, users: int, samples: int, partition: Any, init_scale: Any, module: Any
 ) -> "Empirical":
+    """Deal the training images to users; the arguments are those of `mnist`."""
     from jaxota.tasks.labelled import classification  # imports flax
     from jaxota.tasks.models import SoftmaxRegression
 
@@ -148,15 +143,10 @@ def _task(
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
     white = np.float32(255)
-    return classification(
-        module,
-        (
-            [train.images[held] / white for held in indices],
-            [train.labels[held] for held in indices],
-        ),
-        (test.images / white, test.labels),
-        init_scale=init_scale,
-    )
+    features = [train.images[held] / white for held in indices]
+    labels = [train.labels[held] for held in indices]
+    test_data = test.images / white, test.labels
+    return classification(module, (features, labels), test_data, init_scale=init_scale)
 
 
 DATASETS: dict[str, tuple[str, Callable[..., "Empirical"]]] = {

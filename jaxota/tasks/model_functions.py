@@ -1,7 +1,7 @@
 """Functions of parameters as users write them: checked, measured, and evaluated in blocks.
 
 A model is one vector [d] outside the users' steps; `unravel` makes it the pytree of parameters that
-these functions take. What depends on functions alone is cached, since every trace asks for it again.
+these functions take. What depends on functions alone is cached: every trace asks for it again.
 """
 
 import contextlib
