@@ -31,6 +31,7 @@ from jaxota.errors import InputError
 
 DATA = "JAXOTA_DATA"  # names the folder to look in if no data_dir is given
 PATIENCE = 5.0  # seconds that a server has to answer
+# Number of classes of each config of EMNIST.
 EMNIST = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 37, "digits": 10, "mnist": 10}
 _ARCHIVES = {  # names of the archive, and of a file inside
     "cifar10": ("cifar-10-binary.tar.gz", "cifar-10-batches-bin/{}"),
