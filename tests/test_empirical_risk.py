@@ -329,7 +329,7 @@ class _Unhashable:
         ),
         (
             {"data": [ONE, ONE | {"x": np.ones((4, 2))}]},
-            "of shapes [[3], []] as user 0 has, got shapes [[4, 2], [4]]",
+            "of shapes ((3,), ()) as user 0 has, got shapes [(4, 2), (4,)]",
         ),
         (
             {"data": [ONE, ONE | {"x": np.ones((3, 3))}]},

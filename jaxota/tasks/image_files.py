@@ -1,9 +1,9 @@
 """Image datasets: find, verify and read their files, with tensorflow-datasets but no TensorFlow.
 
 A dataset is looked for in this order: prepared by tensorflow-datasets (tfds) in the folder; the
-published files in the folder, or downloaded before; the published files from the internet, which
-tfds downloads. Published are IDX files (MNIST, Fashion-MNIST, EMNIST) and CIFAR-10's binary batches;
-each file may lie there as it is, gzipped, or inside the published archive.
+published files in the folder, or downloaded before; the published files from the internet, through
+tfds. Published are IDX files (MNIST, Fashion-MNIST, EMNIST) and CIFAR-10's binary batches; each
+file may lie there as it is, gzipped, or inside the published archive.
 """
 
 import contextlib

@@ -88,8 +88,7 @@ def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
         if counts[0] == () or len(set(counts)) > 1 or shapes != expected:
             raise InputError(
                 f"data of user {user} must be arrays [D_i, ...] of the same D_i samples, of shapes "
-                f"{list(map(list, expected))} as user 0 has, got shapes "
-                f"{[list(leaf.shape) for leaf in leaves]}"
+                f"{inputs.shown(expected)} as user 0 has, got shapes {_shapes(leaves)}"
             )
     types = tuple(
         np.result_type(*(leaf.dtype for leaf in leaves)).name.replace("float64", "float32")
@@ -120,9 +119,13 @@ def _per_user(data: Any) -> list[Any]:
     if len({leaf.shape[:2] for leaf in leaves}) > 1 or min(leaf.ndim for leaf in leaves) < 2:
         raise InputError(
             "data must be arrays [N, D, ...] of the same N users and D samples, or a list of one "
-            f"entry a user, got shapes {[list(leaf.shape) for leaf in leaves]}"
+            f"entry a user, got shapes {_shapes(leaves)}"
         )
     return [jax.tree.unflatten(structure, rows) for rows in zip(*leaves, strict=True)]
+
+
+def _shapes(leaves: list[np.ndarray]) -> str:
+    return inputs.shown([leaf.shape for leaf in leaves])
 
 
 def _arrays(
