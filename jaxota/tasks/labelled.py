@@ -90,7 +90,9 @@ def classification(
     users = sample_tables.paired(features=features, labels=labels)
     test_features, test_labels = _pair("test_data", test_data)
     shape = inputs.real("features of test_data", test_features).shape[1:]
-    module = _hashable(module)
+    module = _frozen(module)
+    with model_functions.refusing("module must have fields that can be hashed, such as tuples"):
+        hash(module)
     classes = _count_classes(module, shape)
     loss = canonical(loss)
     one_hot = _wants_one_hot(loss, classes)
@@ -135,15 +137,8 @@ def _samples(
     return {"features": features, "labels": whole}
 
 
-def _hashable(value: Any) -> Any:
-    """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
-    frozen = _frozen(value)
-    with model_functions.refusing("module must have fields that can be hashed, such as tuples"):
-        hash(frozen)
-    return frozen
-
-
 def _frozen(value: Any) -> Any:
+    """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple(map(_frozen, value))
     if isinstance(value, dict):

@@ -187,9 +187,8 @@ def regression(
             f"{users[0]['features'].shape} and {users[0]['targets'].shape}"
         )
     inside = np.arange(numbers.shape[1])[None] < np.asarray(counts)[:, None]
-    # In a table the columns of features stand before those of targets; its padding is no 0.
-    table = jnp.asarray(np.where(inside[..., None], numbers, np.float32(0)))
-    task = Regression(table[..., :-1], table[..., -1], counts)
+    held = columns.tree(np.where(inside[..., None], numbers, np.float32(0)))  # padding is 0
+    task = Regression(jnp.asarray(held["features"]), jnp.asarray(held["targets"]), counts)
     return inputs.vouch(task, "features", "targets", "counts")
 
 
