@@ -1,13 +1,10 @@
-"""Datasets: published files through tfds and back, without TensorFlow, and what is refused."""
+"""Datasets: published files, and what tfds downloads or prepared, without TensorFlow."""
 
 import gzip
 import hashlib
 import http.server
-import importlib.util
 import io
-import json
 import os
-import shutil
 import socket
 import sys
 import tarfile
@@ -29,19 +26,12 @@ needs_mnist = pytest.mark.skipif(
     not (MNIST / "train-images-idx3-ubyte.gz").is_file(),
     reason=f"{image_files.DATA} does not name a folder with the four MNIST files",
 )
-# Prepared once, by one process.
-on_mnist = [needs_mnist, pytest.mark.slow, pytest.mark.xdist_group("mnist")]
+on_mnist = [needs_mnist, pytest.mark.slow]
 
 
 def _idx(array) -> bytes:
     header = bytes((0, 0, 8, array.ndim)) + np.array(array.shape, ">u4").tobytes()
     return header + array.astype(np.uint8).tobytes()
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
 
 
 def _splits(shape=(28, 28), classes=10):
@@ -79,6 +69,33 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
+def _prepare(folder, splits) -> Path:
+    """Let tfds's own builder of MNIST write these arrays to `folder`, as array_record."""
+    import tensorflow_datasets as tfds
+    from PIL import Image
+    from tensorflow_datasets.core import registered
+
+    stock = tfds.builder_cls("mnist")
+
+    def generate_examples(self, images, labels):
+        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+            # As a PNG file: tfds needs TensorFlow to encode an array, but takes files as they are.
+            png = io.BytesIO()
+            Image.fromarray(image).save(png, "PNG")
+            png.seek(0)
+            yield number, {"image": png, "label": int(label)}
+
+    def split_generators(self, manager):
+        return {split: self._generate_examples(*arrays) for split, arrays in splits.items()}
+
+    methods = {"_split_generators": split_generators, "_generate_examples": generate_examples}
+    with registered.skip_registration():
+        names = {"__module__": __name__, "name": stock.name}
+        builder = type(stock.__name__, (stock,), names | methods)
+    builder(data_dir=folder, file_format="array_record").download_and_prepare()
+    return folder / "mnist" / "3.0.1"
+
+
 def _sorted(images, labels):
     """Rows of label and pixels in one order, whatever order tfds keeps them in."""
     rows = np.concatenate([labels[:, None], images.reshape(len(labels), -1)], 1)
@@ -86,8 +103,7 @@ def _sorted(images, labels):
 
 
 def _assert_same(split, arrays):
-    pixels = np.round(255 * split.images(np.arange(len(split.labels)))).astype(int)
-    np.testing.assert_array_equal(_sorted(pixels, split.labels), _sorted(*arrays))
+    np.testing.assert_array_equal(_sorted(*split), _sorted(*arrays))
 
 
 def test_every_known_set_is_a_function_of_its_name():
@@ -95,23 +111,21 @@ def test_every_known_set_is_a_function_of_its_name():
         assert getattr(images, name) is getattr(jo.tasks, name)
 
 
-def test_idx_files_through_tfds_and_back(tmp_path, cache):
-    """Prepared by tfds as array_record, once, without TensorFlow; read back equal, also as a
-    folder that tfds prepared."""
+def test_published_files_are_those_that_tfds_prepares(tmp_path, cache):
+    """In the same order, so that users hold the same images; without TensorFlow, and no cache."""
     splits = _splits()
     folder = _write(tmp_path / "files", _idx_files(splits))
-    for split, arrays in zip(image_files.load("mnist", "", folder), splits.values(), strict=True):
+    published = image_files.load("mnist", "", folder)
+    for split, arrays in zip(published, splits.values(), strict=True):
         _assert_same(split, arrays)
-    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
-    assert json.loads(info.read_text())["fileFormat"] == "array_record"
-    written = info.stat().st_mtime_ns
-    again = image_files.load("mnist", "", folder)
-    assert info.stat().st_mtime_ns == written
-    prepared = image_files.load("mnist", "", info.parent.parent.parent)
-    np.testing.assert_array_equal(again[0].labels, prepared[0].labels)
+    assert not cache.exists()
+    _prepare(tmp_path / "prepared", splits)
+    prepared = image_files.load("mnist", "", tmp_path / "prepared")
+    for ours, theirs in zip(published, prepared, strict=True):
+        np.testing.assert_array_equal(ours.images, theirs.images)
+        np.testing.assert_array_equal(ours.labels, theirs.labels)
+        assert ours.labels.dtype == theirs.labels.dtype == int
     assert "tensorflow" not in sys.modules
-    (kept,) = (cache / "datasets").iterdir()  # and no draft is left
-    assert kept.name.startswith("mnist-") and kept.stat().st_mode & 0o055 == 0o055 & ~_umask()
 
 
 def test_the_same_files_under_another_name_are_another_dataset(tmp_path, cache):
@@ -121,12 +135,11 @@ def test_the_same_files_under_another_name_are_another_dataset(tmp_path, cache):
         _assert_same(image_files.load(name, "", folder)[0], splits["train"])
 
 
-def test_systems_without_array_record_read_the_files_themselves(tmp_path, cache, monkeypatch):
+def test_published_files_need_no_tfds(tmp_path, cache, monkeypatch):
     splits = _splits()
     folder = _write(tmp_path / "files", _idx_files(splits))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     _assert_same(image_files.load("mnist", "", folder)[1], splits["test"])
-    assert not cache.exists()
 
 
 def test_unpacked_files_and_the_environment_variable(tmp_path, cache, monkeypatch):
@@ -168,7 +181,7 @@ def test_emnist_look_alike(tmp_path, cache, place):
         _assert_same(split, arrays)
     task = jo.tasks.emnist(KEY, 2, 5, data_dir=folder, module=jo.tasks.MLP(47, (3,)))
     assert task.loss.classes == 47
-    with pytest.raises(jo.InputError, match="config must be one of balanced, byclass"):
+    with pytest.raises(jo.InputError, match="config must be 'balanced' or 'byclass' or"):
         jo.tasks.emnist(KEY, config="small")
 
 
@@ -260,7 +273,7 @@ def test_damaged_files_are_one_clear_line_and_leave_nothing(tmp_path, cache, fau
         jo.tasks.mnist(KEY, 2, 5, data_dir=folder)
     assert words in str(caught.value) and "\n" not in str(caught.value)
     assert str(caught.value).startswith("data_dir: ")
-    assert not cache.exists() or not any((cache / "datasets").iterdir())
+    assert not cache.exists()
 
 
 def test_a_missing_file_is_named(tmp_path, cache):
@@ -273,25 +286,20 @@ def test_a_missing_file_is_named(tmp_path, cache):
 
 
 def test_what_only_tensorflow_reads_is_said(tmp_path, cache, capfd):
-    folder = _write(tmp_path / "files", _idx_files(_splits()))
-    image_files.load("mnist", "", folder)
-    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
-    shutil.copytree(info.parent, tmp_path / "tf" / "mnist" / "3.0.1")
-    copy = tmp_path / "tf" / "mnist" / "3.0.1" / "dataset_info.json"
-    copy.write_text(copy.read_text().replace("array_record", "tfrecord"))
+    info = _prepare(tmp_path, _splits()) / "dataset_info.json"
+    info.write_text(info.read_text().replace("array_record", "tfrecord"))
     if "tensorflow" not in sys.modules:
         capfd.readouterr()  # bars
         with pytest.raises(jo.InputError, match="prepared as tfrecord, which needs tensorflow"):
-            jo.tasks.mnist(KEY, data_dir=tmp_path / "tf")
+            jo.tasks.mnist(KEY, data_dir=tmp_path)
         assert capfd.readouterr() == ("", "")  # tfds would go on at length
 
 
 @pytest.mark.parametrize("fault", ["records", "no records", "info", "no features"])
 def test_damaged_prepared_data_are_one_clear_line(tmp_path, cache, fault):
-    folder = _write(tmp_path / "files", _idx_files(_splits()))
-    image_files.load("mnist", "", folder)
-    (info,) = cache.glob("datasets/*/mnist/3.0.1/dataset_info.json")
-    (records,) = info.parent.glob("mnist-train*")
+    prepared = _prepare(tmp_path, _splits())
+    (records,) = prepared.glob("mnist-train*")
+    info = prepared / "dataset_info.json"
     if fault == "records":
         records.write_bytes(records.read_bytes()[:100])
     elif fault == "no records":
@@ -299,35 +307,12 @@ def test_damaged_prepared_data_are_one_clear_line(tmp_path, cache, fault):
     elif fault == "info":
         info.write_text(info.read_text()[:50])
     else:
-        (info.parent / "features.json").unlink()
-    image_files._read.cache_clear()
+        (prepared / "features.json").unlink()
     with pytest.raises(
         ValueError, match=r"data_dir: .*3\.0\.1 is damaged \(.*\): remove it"
     ) as caught:
-        image_files.load("mnist", "", folder)
+        image_files.load("mnist", "", tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path, cache, monkeypatch):
-    folder = _write(tmp_path / "files", _idx_files(_splits()))
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "file"))
-    with pytest.raises(jo.InputError, match=r"can be written .*: name another with JAXOTA_CACHE"):
-        image_files.load("mnist", "", folder)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
-@pytest.mark.parametrize("size", ["8k", "24k"])  # for nothing, and for some of the records
-def test_a_full_disk_is_one_clear_line_and_leaves_nothing(size, tmp_path, cache, disk, monkeypatch):
-    folder = _write(tmp_path / "files", _idx_files(_splits()))
-    place, remount = disk(f"size={size}")
-    monkeypatch.setenv("JAXOTA_CACHE", str(place))
-    with pytest.raises(jo.InputError) as caught:
-        image_files.load("mnist", "", folder)
-    assert "can be written (No space left on device)" in str(caught.value)
-    assert "\n" not in str(caught.value) and list(place.iterdir()) == []
-    remount("size=4M")
-    image_files.load("mnist", "", folder)
 
 
 @pytest.mark.parametrize(
@@ -409,16 +394,46 @@ def test_downloads_are_kept_apart(server, cache, monkeypatch):
     for name in ("mnist", "fashion_mnist"):
         _publish(monkeypatch, server, name)
         _assert_same(image_files.load(name)[0], _splits()["train"])
-    monkeypatch.setattr(image_files, "_fetched", None)
+    kept = cache / "datasets"
+    assert {path.name for path in kept.iterdir()} == {"mnist", "fashion_mnist"}  # no draft is left
+    assert (kept / "mnist").stat().st_mode & 0o055 == 0o055 & ~_umask()
+    monkeypatch.setattr(image_files, "_fetch", None)
     for name in ("mnist", "fashion_mnist"):
         image_files.load(name)
 
 
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
 def test_downloads_are_verified_by_tfds(server, cache, monkeypatch):
     _publish(monkeypatch, server, "mnist", sound=False)
-    with pytest.raises(jo.InputError, match="mnist could not be fetched: ") as caught:
+    with pytest.raises(jo.InputError, match=r"mnist could not be fetched into .*: ") as caught:
         image_files.load("mnist")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and not cache.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_line(server, cache, tmp_path, monkeypatch):
+    _publish(monkeypatch, server, "mnist")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "file"))
+    with pytest.raises(jo.InputError, match=r"which JAXOTA_CACHE can move: .*Not a directory"):
+        image_files.load("mnist")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+@pytest.mark.parametrize("size", ["8k", "24k"])  # for nothing, and for some of the files
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(size, server, cache, disk, monkeypatch):
+    _publish(monkeypatch, server, "mnist")
+    place, remount = disk(f"size={size}")
+    monkeypatch.setenv("JAXOTA_CACHE", str(place))
+    with pytest.raises(jo.InputError, match="No space left on device") as caught:
+        image_files.load("mnist")
+    assert "\n" not in str(caught.value) and list(place.iterdir()) == []
+    remount("size=4M")
+    image_files.load("mnist")
 
 
 def test_a_server_in_trouble_is_not_waited_for(server):
@@ -447,7 +462,7 @@ def test_a_seed_is_the_key_of_that_number():
     assert jo.tasks.digits(0, users=3, samples=4, partition=first_by_key).users == 3
 
 
-def test_missing_packages_are_named(monkeypatch):
+def test_missing_packages_are_named(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(jo.InputError, match=r"mnist needs .*: pip install 'jaxota\[datasets\]'"):
@@ -456,9 +471,14 @@ def test_missing_packages_are_named(monkeypatch):
         jo.tasks.digits(KEY)
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    return image_files.load("mnist", "", MNIST)
+def test_checksums_are_those_of_tfds():
+    import tensorflow_datasets as tfds
+
+    for checksum, name in image_files.TRAIN_LABELS.items():
+        known = {i.filename: i.checksum for i in tfds.builder_cls(name).url_infos.values()}
+        assert known["train-labels-idx1-ubyte.gz"] == checksum
+    configs = tfds.builder_cls("emnist").BUILDER_CONFIGS
+    assert {config.name: config.class_number for config in configs} == image_files.EMNIST
 
 
 class TestMNIST:
@@ -466,17 +486,17 @@ class TestMNIST:
 
     pytestmark = on_mnist
 
-    def test_all_70000_images_are_read_back_equal(self, mnist):
-        files = image_files.find(MNIST, "mnist")
-        expected = image_files.parse("mnist", "", files)
-        for split, arrays in zip(mnist, expected.values(), strict=True):
-            pixels = split.images(np.arange(len(split.labels)))
-            pixels = np.round(255 * pixels).astype(np.uint8).reshape(len(split.labels), -1)
-            images, labels = arrays
-            rows = images.reshape(len(labels), -1)
-            assert sorted(
-                map(hash, zip(map(bytes, pixels), split.labels.tolist(), strict=True))
-            ) == (sorted(map(hash, zip(map(bytes, rows), labels.tolist(), strict=True))))
+    def test_all_70000_images_are_read(self):
+        for split, prefix in zip(
+            image_files.load("mnist", "", MNIST), ("train", "t10k"), strict=True
+        ):
+            images, labels = (
+                np.frombuffer(gzip.decompress((MNIST / f"{prefix}-{name}").read_bytes()), "u1")
+                for name in ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz")
+            )
+            expected = zip(map(bytes, images[16:].reshape(-1, 784)), labels[8:], strict=True)
+            read = zip(map(bytes, split.images), split.labels, strict=True)
+            assert sorted(map(hash, read)) == sorted(map(hash, expected))
 
     def test_the_files_of_another_dataset_are_refused(self):
         with pytest.raises(jo.InputError, match=r"holds mnist, not fashion_mnist"):

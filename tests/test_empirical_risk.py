@@ -300,7 +300,7 @@ class _Unhashable:
         ({"evaluate": 3}, "evaluate must be a function"),
         ({"evaluate": lambda p: 3.0}, "evaluate must give a dict of numbers by their names, got"),
         ({"evaluate": lambda p: {"a": p["weights"]}}, "evaluate must give one number as 'a', got"),
-        ({"evaluate": lambda p: {"a": p}}, "evaluate must give one number as 'a', got no number"),
+        ({"evaluate": lambda p: {"a": p}}, "evaluate must give one number as 'a', got no array"),
         ({"evaluate": lambda p: {"a": 1j}}, "evaluate must give one number as 'a', got complex64"),
         ({"evaluate": lambda p: {"power": 1.0}}, "evaluate must not name a score 'power'"),
         ({"evaluate": lambda p: {"trial": 1.0}}, "evaluate must not name a score 'trial'"),
@@ -314,7 +314,7 @@ class _Unhashable:
         ({"evaluate": _measured, "test_data": {}}, "test_data must hold at least one array"),
         ({"evaluate": _measured, "test_data": [np.nan]}, "test_data[0] must be finite, got NaN"),
         ({"data": []}, "data must hold at least one user, got none"),
-        ({"data": {}}, "data must be arrays [N, D, ...] of the same N users and D samples"),
+        ({"data": {}}, "data must hold at least one array, got {}"),
         ({"data": np.ones(3)}, "data must be arrays [N, D, ...] of the same N users"),
         ({"data": GOOD | {"y": np.ones((2, 3))}}, "data must be arrays [N, D, ...] of the same"),
         ({"data": GOOD | {"x": np.ones((2, 0, 3))}}, "data['x'] must not be empty, got shape [2,"),
@@ -329,17 +329,17 @@ class _Unhashable:
         ),
         (
             {"data": [ONE, ONE | {"x": np.ones((4, 2))}]},
-            "data['x'] of user 1 must have samples of shape [3], as user 0 has, got [2]",
+            "of shapes ((3,), ()) as user 0 has, got shapes [(4, 2), (4,)]",
         ),
         (
             {"data": [ONE, ONE | {"x": np.ones((3, 3))}]},
-            "data of user 1 must be arrays [D_i, ...] of the same D_i ≥ 1 samples, got shapes",
+            "data of user 1 must be arrays [D_i, ...] of the same D_i samples",
         ),
         (
             {"data": [ONE, {"x": ONE["x"]}]},
             "a list is one entry a user, several arrays of a user are a tuple or a dict",
         ),
-        ({"data": [{}]}, "data of user 0 must be arrays in the structure of user 0"),
+        ({"data": [{}]}, "data of user 0 must hold at least one array, got {}"),
         ({"data": [ONE | {"x": 3.0}]}, "data of user 0 must be arrays [D_i, ...] of the same"),
         (
             {"data": [ONE, ONE | {"x": ONE["x"] * np.inf}]},

@@ -161,7 +161,7 @@ def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
     """FedAvg and SCAFFOLD with full gradients, and their scores, with users of unequal size."""
     (features, labels), (x_test, y_test) = long_arrays
     task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
-    assert any(model_functions.transposed(task.start))
+    assert task.layout.unravel(jnp.zeros(task.dim))["Dense_0"]["kernel"].shape == (CLASSES, 24)
     rounds, steps, eta = 3, 2, 0.5
     algorithm = (jo.scaffold if controlled else jo.fedavg)(eta, steps)
     run = jo.simulate(KEY, algorithm, jo.Channel(), task, rounds, trials=1)
@@ -188,7 +188,7 @@ def test_runs_agree_with_a_numpy_loop(long_arrays, controlled):
 def test_an_optimiser_sees_vectors_whatever_the_layout(long_arrays):
     """One that knows coordinates by their place: the biases stand first."""
     task = jo.tasks.classification(jo.tasks.SoftmaxRegression(CLASSES), *long_arrays)
-    assert any(model_functions.transposed(task.start))
+    assert task.layout.unravel(jnp.zeros(task.dim))["Dense_0"]["kernel"].shape == (CLASSES, 24)
     biases = jnp.arange(task.dim) < CLASSES
     place = optax.stateless(lambda updates, params: jnp.where(biases, updates, 0.0))
     algorithm = jo.fedavg(0.1, 2, 2, transform=place)
@@ -396,8 +396,8 @@ class Wrong(nn.Module):
         ("bfloat16", "module must have parameters and logits in float32"),
         ("parameters", "module must have parameters, got none"),
         ("inside", "module must take a batch of samples of shape [2, 2]"),
-        ("shape", "module must return logits [sample, classes ≥ 2], got shape [3] for 3 samples"),
-        ("one", "module must return logits [sample, classes ≥ 2], got shape [3, 1]"),
+        ("shape", "module must return logits [sample, classes ≥ 2], got float32[3] for 3 samples"),
+        ("one", "module must return logits [sample, classes ≥ 2], got float32[3, 1]"),
         ("pair", "module must return logits [sample, classes ≥ 2], got no array"),
     ],
 )
@@ -423,22 +423,26 @@ TEST = X[0], Y[0]
 @pytest.mark.parametrize(
     ("data", "test", "words"),
     [
-        ((X, Y + 2), TEST, "labels of data of user 0 must lie in 0 … 2, the module's outputs"),
-        ((X, Y), (X[0], Y[0] - 2), "labels of test_data must lie in 0 … 2"),
-        ((X, Y + 0.5), TEST, "labels of data of user 0 must be whole numbers, got 1.5"),
+        (
+            (X, Y + 2),
+            TEST,
+            "labels of data of user 0 must be whole numbers in 0 … 2, the module's outputs",
+        ),
+        ((X, Y), (X[0], Y[0] - 2), "labels of test_data must be whole numbers in 0 … 2"),
+        ((X, Y + 0.5), TEST, "whole numbers in 0 … 2, the module's outputs, got 1.5"),
         ((X * np.nan, Y), TEST, "features of data of user 0 must be finite, got NaN or inf"),
         ((X, Y[:, :3]), TEST, "data of user 0 must be features [D, ...] and labels [D]"),
-        ((X, Y[:1]), TEST, "data must hold features and labels of as many users"),
-        ((X[:, :, :1], Y), TEST, "data of user 0 must be of the shape [2, 2]"),
-        (([], []), TEST, "data must hold features and labels of as many users, at least one"),
-        ((X[:, :0], Y[:, :0]), TEST, "data of user 0 must be features [D, ...] and labels [D]"),
-        ((5, 3), TEST, "data must be arrays [N, D, ...] and [N, D]"),
+        ((X, Y[:1]), TEST, "features and labels must be of as many users"),
+        ((X[:, :, :1], Y), TEST, "samples of the shape [2, 2] of the test samples, got shapes"),
+        (([], []), TEST, "features and labels must be of as many users, at least one"),
+        ((X[:, :0], Y[:, :0]), TEST, "data['features'] of user 0 must not be empty"),
+        ((5, 3), TEST, "features and labels must be arrays, or lists of one array a user"),
         (X, TEST, "data must be a pair (features, labels)"),
         ((X, Y), None, "test_data must be a pair (features, labels)"),
-        ((X, np.full((2, 4), "cat")), TEST, "data of user 0 must be real arrays"),
-        ((X * 1j, Y), TEST, "data of user 0 must be real arrays"),
-        ((X, Y * np.nan), TEST, "labels of data of user 0 must be whole numbers, got nan"),
-        ((X, Y + 2**40), TEST, "labels of data of user 0 must lie in 0 … 2"),
+        ((X, np.full((2, 4), "cat")), TEST, "labels of data of user 0 must be an array of real"),
+        ((X * 1j, Y), TEST, "features of data of user 0 must be an array of real numbers"),
+        ((X, Y * np.nan), TEST, "whole numbers in 0 … 2, the module's outputs, got nan"),
+        ((X, Y + 2**40), TEST, "labels of data of user 0 must be whole numbers in 0 … 2"),
     ],
 )
 def test_bad_data_are_one_clear_line(data, test, words):

@@ -153,17 +153,29 @@ def test_data_are_drawn_once_or_per_trial():
 @pytest.mark.parametrize(
     ("features", "targets", "words"),
     [
-        (np.ones((2, 0, 3)), np.ones((2, 0)), "features[0] must hold at least one sample"),
-        (np.ones((2, 4, 3)), np.ones((2, 5)), "targets[0] must have shape [4]"),
-        (np.ones((2, 4, 3)), np.ones((3, 4)), "targets must hold as many users as features"),
-        (np.ones((2, 4)), np.ones((2, 4)), "features[0] must have shape [samples, d]"),
-        ([np.ones((4, 3)), np.ones((4, 2))], np.ones((2, 4)), "features[1] must have shape"),
-        (np.full((2, 4, 3), np.nan), np.ones((2, 4)), "features[0] must be finite"),
-        (np.ones((2, 4, 3)), np.full((2, 4), np.inf), "targets[0] must be finite"),
-        (5, 3, "features must be an array, or a list of one array a user"),
-        ([[[1.0], [2.0, 3.0]]], [[1.0, 2.0]], "features must be an array, or a list"),
-        ([], [], "features must hold at least one user"),
-        ([np.ones((4, 3)), np.ones((0, 3))], [np.ones(4), np.ones(0)], "features[1] must hold"),
+        (np.ones((2, 0, 3)), np.ones((2, 0)), "data['features'] of user 0 must not be empty"),
+        (
+            np.ones((2, 4, 3)),
+            np.ones((2, 5)),
+            "data of user 0 must be arrays [D_i, ...] of the same D_i samples",
+        ),
+        (np.ones((2, 4, 3)), np.ones((3, 4)), "features and targets must be of as many users"),
+        (np.ones((2, 4)), np.ones((2, 4)), "features must have shape [D, d] and targets [D]"),
+        ([np.ones((4, 3)), np.ones((4, 2))], np.ones((2, 4)), "data of user 1 must be arrays"),
+        (np.full((2, 4, 3), np.nan), np.ones((2, 4)), "features of user 0 must be finite"),
+        (np.ones((2, 4, 3)), np.full((2, 4), np.inf), "targets of user 0 must be finite"),
+        (5, 3, "features and targets must be arrays, or lists of one array a user"),
+        (
+            [[[1.0], [2.0, 3.0]]],
+            [[1.0, 2.0]],
+            "features of user 0 must be an array of real numbers",
+        ),
+        ([], [], "features and targets must be of as many users, at least one"),
+        (
+            [np.ones((4, 3)), np.ones((0, 3))],
+            [np.ones(4), np.ones(0)],
+            "data['features'] of user 1 must not be empty",
+        ),
     ],
 )
 def test_bad_data_are_one_clear_line(features, targets, words):

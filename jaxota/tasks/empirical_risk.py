@@ -46,7 +46,7 @@ class Empirical:
 
     @property
     def dim(self) -> int:
-        return model_functions.layout(self.start)[0]
+        return sum(leaf.size for leaf in jax.tree.leaves(model_functions.parameters(self.start)))
 
     @property
     def data(self) -> Any:
@@ -100,7 +100,7 @@ class Empirical:
         def weighted(rows: Any, weights: Float[Array, "sample"]) -> Scalar:
             return (weights * self.losses(parameters, rows)).sum()
 
-        parameters = model_functions.layout(self.start)[1](model)
+        parameters = model_functions.unravel(self.start, model)
         loss = model_functions.total(weighted, self._block, self._rows, weights)
         test = (self.test_data,) if self.test_columns else ()
         others = self.evaluate(parameters, *test)
@@ -137,7 +137,7 @@ class Parameters(NamedTuple):
     task: Empirical
 
     def unravel(self, model: Vector) -> Any:
-        return self._transpose(model_functions.layout(self.task.start)[1](model))
+        return self._transpose(model_functions.unravel(self.task.start, model))
 
     def ravel(self, params: Any) -> Vector:
         return model_functions.ravel(self._transpose(params))
@@ -164,11 +164,8 @@ class Parameters(NamedTuple):
         own = jax.tree.map(lambda x: x[user], (task.numbers, task.wholes))
         return model_functions.total(gradient, size, own, weights)
 
-    def _transpose(self, parameters: Any) -> Any:
-        """Transpose the parameters that steps hold transposed; done twice, it changes nothing."""
-        leaves, structure = jax.tree.flatten(parameters)
-        pairs = zip(leaves, model_functions.transposed(self.task.start), strict=True)
-        return jax.tree.unflatten(structure, [x.T if turn else x for x, turn in pairs])
+    def _transpose(self, params: Any) -> Any:
+        return model_functions.transpose(self.task.start, params)
 
 
 def empirical(
@@ -207,20 +204,10 @@ def empirical(
     columns, numbers, wholes, counts = of_users(data)
     model_functions.check_loss(init, loss, columns)
     test = (None, None, None) if test_data is None else of_any("test_data", test_data)
-    model_functions.check_evaluate(init, evaluate, test[0])
-    task = Empirical(
-        counts=counts,
-        start=init,
-        loss=loss,
-        evaluate=evaluate,
-        columns=columns,
-        test_columns=test[0],
-        numbers=numbers,
-        wholes=wholes,
-        test_numbers=test[1],
-        test_wholes=test[2],
-        init_scale=init_scale,
-    )
+    test_columns, test_numbers, test_wholes = test
+    model_functions.check_evaluate(init, evaluate, test_columns)
+    functions, tables = (init, loss, evaluate), (numbers, wholes, test_numbers, test_wholes)
+    task = Empirical(counts, *functions, columns, test_columns, *tables, init_scale=init_scale)
     # These arrays were checked above: large ones are not checked again by every run.
     return inputs.vouch(task, "counts", "numbers", "wholes", "test_numbers", "test_wholes")
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -43,7 +43,7 @@ def mnist(
         init_scale: N(0, init_scale²) is added to the module's own initial parameters.
         module: a flax module; by default softmax regression with bias, initially zero.
     """
-    splits = image_files.load("mnist", "", data_dir)
+    splits = image_files.load("mnist", data_dir=data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -60,7 +60,7 @@ def fashion_mnist(
 
     The files have the same names as MNIST's. The arguments are those of `mnist`.
     """
-    splits = image_files.load("fashion_mnist", "", data_dir)
+    splits = image_files.load("fashion_mnist", data_dir=data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -81,9 +81,7 @@ def emnist(
     Args:
         config: "balanced" (47 classes), "byclass", "bymerge", "letters", "digits" or "mnist".
     """
-    configs = ("balanced", "byclass", "bymerge", "letters", "digits", "mnist")
-    if not isinstance(config, str) or config not in configs:
-        raise InputError(f"config must be one of {', '.join(configs)}, got {inputs.shown(config)}")
+    inputs.chosen("config", config, tuple(image_files.EMNIST))
     splits = image_files.load("emnist", config, data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
@@ -101,7 +99,7 @@ def cifar10(
 
     The arguments are those of `mnist`.
     """
-    splits = image_files.load("cifar10", "", data_dir)
+    splits = image_files.load("cifar10", data_dir=data_dir)
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
@@ -124,53 +122,39 @@ def digits(
     bunch = load_digits()
     images, labels = bunch.images[..., None] * np.float32(255 / 16), bunch.target
     test = np.arange(len(labels)) % 5 == 4
-    splits = [image_files.Split(labels[part], images[part]) for part in (~test, test)]
+    splits = [image_files.Split(images[part], labels[part]) for part in (~test, test)]
     return _task(key, splits, users, samples, partition, init_scale, module)
 
 
 def _task(
-    key: Seed,
-    splits: Any,
-    users: int,
-    samples: int,
-    partition: Partition,
-    init_scale: Numbers,
-    module: "nn.Module | None",
+    key: Seed, splits: Any, users: int, samples: int, partition: Any, init_scale: Any, module: Any
 ) -> "Empirical":
+    """Deal the training images to users; the arguments are those of `mnist`."""
     from jaxota.tasks.labelled import classification  # imports flax
     from jaxota.tasks.models import SoftmaxRegression
 
     train, test = splits
     indices = partitions.apply(partition, key, train.labels, users, samples)
-    # Refused before any image is decoded: a user may ask for more than fits.
-    pixels, count = np.size(test.images(np.arange(1))), sum(map(len, indices))
+    # Refused before any image becomes floats: a user may ask for more than fits.
+    pixels, count = test.images[0].size, sum(map(len, indices))
     devices.refuse_memory(
         "users · samples", f"{count} images of {pixels} numbers", 8 * count * pixels
     )
     if module is None:
         module = SoftmaxRegression(1 + int(max(train.labels.max(), test.labels.max())))
-    return classification(
-        module,
-        ([train.images(held) for held in indices], [train.labels[held] for held in indices]),
-        (test.images(np.arange(len(test.labels))), test.labels),
-        init_scale=init_scale,
-    )
+    white = np.float32(255)
+    features = [train.images[held] / white for held in indices]
+    labels = [train.labels[held] for held in indices]
+    test_data = test.images / white, test.labels
+    return classification(module, (features, labels), test_data, init_scale=init_scale)
 
 
-class Dataset(NamedTuple):
-    """A dataset that `Images` knows: the function of its name above makes the task."""
-
-    title: str
-    classes: int = 10
-    files: bool = True  # whether it is read from files, so that data_dir has a meaning
-
-
-DATASETS = {
-    "mnist": Dataset("MNIST"),
-    "fashion_mnist": Dataset("Fashion-MNIST"),
-    "emnist": Dataset("EMNIST", classes=47),
-    "cifar10": Dataset("CIFAR-10"),
-    "digits": Dataset("8×8 digits", files=False),
+DATASETS: dict[str, tuple[str, Callable[..., "Empirical"]]] = {
+    "mnist": ("MNIST", mnist),
+    "fashion_mnist": ("Fashion-MNIST", fashion_mnist),
+    "emnist": ("EMNIST", emnist),
+    "cifar10": ("CIFAR-10", cifar10),
+    "digits": ("8×8 digits", digits),
 }
 
 
@@ -203,7 +187,7 @@ class Images:
     def title(self) -> str:
         """Name of the dataset, and the initial scale if there is one."""
         scale = f", initial scale {self.init_scale:g}" if self.init_scale else ""
-        return self._known.title + scale
+        return self._known[0] + scale
 
     def __call__(self, key: PRNGKeyArray) -> "Images":
         """Return the same description with another key."""
@@ -211,16 +195,17 @@ class Images:
 
     def build(self) -> "Empirical":
         """Read the files and create the task."""
-        known, names = self._known, ("partition", "init_scale", "users", "samples", "data_dir")
         # None is left to the function's own default.
+        names = "partition", "init_scale", "users", "samples", "data_dir"
         options = {k: getattr(self, k) for k in names if getattr(self, k) is not None}
-        if not known.files and "data_dir" in options:
-            raise InputError(f"data_dir must not be given for {self.dataset}, which need no files")
-        function: Callable[..., Empirical] = globals()[self.dataset]
-        return function(self.key, module=self.module(known.classes), **options)
+        if self.dataset == "digits" and "data_dir" in options:
+            raise InputError("data_dir must not be given for digits, which need no files")
+        classes = image_files.EMNIST["balanced"] if self.dataset == "emnist" else 10
+        return self._known[1](self.key, module=self.module(classes), **options)
 
     @property
-    def _known(self) -> Dataset:
+    def _known(self) -> tuple[str, Callable[..., "Empirical"]]:
+        """Title of the dataset, and the function that makes its task."""
         if self.dataset not in DATASETS:
             raise InputError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}")
         return DATASETS[self.dataset]

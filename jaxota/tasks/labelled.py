@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota._core import inputs
 from jaxota._core.part import Numbers, Scalar, canonical
 from jaxota.errors import InputError
-from jaxota.tasks import model_functions
+from jaxota.tasks import model_functions, sample_tables
 from jaxota.tasks.empirical_risk import Empirical, empirical
 
 
@@ -86,27 +86,25 @@ def classification(
         init_scale: N(0, init_scale²) is added to the module's own initial parameters in every
             trial.
     """
-    users = _users(*_pair("data", data))
-    test_features, test_labels = _samples("test_data", *_pair("test_data", test_data))
-    shape = test_features.shape[1:]
-    module = _hashable(module)
+    features, labels = _pair("data", data)
+    users = sample_tables.paired(features=features, labels=labels)
+    test_features, test_labels = _pair("test_data", test_data)
+    shape = inputs.real("features of test_data", test_features).shape[1:]
+    module = _frozen(module)
+    with model_functions.refusing("module must have fields that can be hashed, such as tuples"):
+        hash(module)
     classes = _count_classes(module, shape)
     loss = canonical(loss)
     one_hot = _wants_one_hot(loss, classes)
-    _check_labels("test_data", test_labels, classes)
-    for user, (features, labels) in enumerate(users):
-        _check_labels(f"data of user {user}", labels, classes)
-        if features.shape[1:] != shape:
-            raise InputError(
-                f"data of user {user} must be of the shape {list(shape)} of the test samples, "
-                f"got {list(features.shape[1:])}"
-            )
     return empirical(
         Start(module, shape),
         Loss(module, loss, one_hot, classes),
-        [{"features": features, "labels": labels} for features, labels in users],
+        [
+            _samples(f"data of user {user}", shape, classes, **samples)
+            for user, samples in enumerate(users)
+        ],
         Accuracy(module),
-        {"features": test_features, "labels": test_labels},
+        _samples("test_data", shape, classes, test_features, test_labels),
         init_scale,
     )
 
@@ -117,61 +115,30 @@ def _pair(name: str, data: Any) -> Any:
     return data
 
 
-def _users(features: Any, labels: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the checked features and labels of every user."""
-    try:
-        features, labels = list(features), list(labels)
-    except TypeError:
-        raise InputError("data must be arrays [N, D, ...] and [N, D], or lists of them") from None
-    if len(features) != len(labels) or not features:
-        raise InputError(
-            "data must hold features and labels of as many users, at least one, "
-            f"got {len(features)} and {len(labels)}"
-        )
-    pairs = zip(features, labels, strict=True)
-    return [_samples(f"data of user {user}", *pair) for user, pair in enumerate(pairs)]
-
-
 def _samples(
-    name: str, features: Any, labels: Any
-) -> tuple[Float[np.ndarray, "sample *shape"], Int[np.ndarray, "sample"]]:
-    """Return one user's features as float32 and labels as whole numbers."""
-    try:
-        features, labels = (inputs.real(name, array) for array in (features, labels))
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf are refused below
-            features, whole = features.astype(np.float32, copy=False), labels.astype(np.int64)
-    except InputError:
-        raise InputError(f"{name} must be real arrays, features [D, ...], labels [D]") from None
-    if features.ndim < 2 or labels.ndim != 1 or len(labels) != len(features) or not features.size:
+    name: str, shape: tuple[int, ...], classes: int, features: Any, labels: Any
+) -> dict[str, np.ndarray]:
+    """Return features [D, *shape] in float32, and labels [D] in 0 … classes − 1 as integers."""
+    features = sample_tables.as_float32(f"features of {name}", features)
+    labels = inputs.real(f"labels of {name}", labels)
+    if labels.ndim != 1 or features.shape != (len(labels), *shape):
         raise InputError(
-            f"{name} must be features [D, ...] and labels [D] of D ≥ 1 samples, "
-            f"got shapes {list(features.shape)} and {list(labels.shape)}"
+            f"{name} must be features [D, ...] and labels [D], samples of the shape {list(shape)} "
+            f"of the test samples, got shapes {list(features.shape)} and {list(labels.shape)}"
         )
-    if not np.isfinite(features).all():
-        raise InputError(f"features of {name} must be finite, got NaN or inf")
-    if not (whole == labels).all():
-        wrong = labels[whole != labels][0]
-        raise InputError(f"labels of {name} must be whole numbers, got {wrong}")
-    return features, whole
-
-
-def _check_labels(name: str, labels: Int[np.ndarray, "sample"], classes: int) -> None:
-    bad = labels[(labels < 0) | (labels >= classes)]
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf are no whole numbers
+        whole = labels.astype(np.int64)
+    bad = labels[(whole != labels) | (whole < 0) | (whole >= classes)]
     if bad.size:
         raise InputError(
-            f"labels of {name} must lie in 0 … {classes - 1}, the module's outputs, got {bad[0]}"
+            f"labels of {name} must be whole numbers in 0 … {classes - 1}, the module's outputs, "
+            f"got {bad[0]}"
         )
-
-
-def _hashable(value: Any) -> Any:
-    """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
-    frozen = _frozen(value)
-    with model_functions.refusing("module must have fields that can be hashed, such as tuples"):
-        hash(frozen)
-    return frozen
+    return {"features": features, "labels": whole}
 
 
 def _frozen(value: Any) -> Any:
+    """Freeze the lists and dicts in a module's fields: a compiled program is found by its hash."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple(map(_frozen, value))
     if isinstance(value, dict):
@@ -183,17 +150,12 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _variables(module: nn.Module, shape: tuple[int, ...]) -> Any:
-    """Return the shapes of everything that the module's `init` makes for samples of `shape`."""
-    sample = jax.ShapeDtypeStruct((3, *shape), "float32")
-    return jax.eval_shape(module.init, jax.eval_shape(lambda: jax.random.key(0)), sample)
-
-
 @functools.cache
 def _activations(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Count the numbers that the module computes for one sample."""
+    variables = {"params": model_functions.parameters(Start(module, shape))}
     sample = jax.ShapeDtypeStruct((1, *shape), "float32")
-    return model_functions.count_computed(module.apply, _variables(module, shape), sample)
+    return model_functions.count_computed(module.apply, variables, sample)
 
 
 def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
@@ -205,7 +167,8 @@ def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
         )
     samples = jax.ShapeDtypeStruct((3, *shape), "float32")
     with model_functions.refusing(f"module must take a batch of samples of shape {list(shape)}"):
-        variables = _variables(module, shape)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        variables = jax.eval_shape(module.init, key, samples)
     others = sorted(set(variables) - {"params"})
     if others:
         raise InputError(
@@ -223,8 +186,10 @@ def _count_classes(module: nn.Module, shape: tuple[int, ...]) -> int:
         ) from None
     shape = getattr(logits, "shape", ())
     if len(shape) != 2 or shape[0] != 3 or shape[1] < 2:
-        got = f"shape {list(shape)} for 3 samples" if hasattr(logits, "shape") else "no array"
-        raise InputError(f"module must return logits [sample, classes ≥ 2], got {got}")
+        raise InputError(
+            "module must return logits [sample, classes ≥ 2], got "
+            f"{model_functions.described(logits)} for 3 samples"
+        )
     types = {str(leaf.dtype) for leaf in jax.tree.leaves((variables, logits))}
     if types != {"float32"}:
         raise InputError(f"module must have parameters and logits in float32, got {sorted(types)}")

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core import devices, inputs, prng
 from jaxota._core.part import Numbers, Scalar, Seed, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
+from jaxota.tasks.sample_tables import as_float32, of_users, paired
 
 
 @part
@@ -175,22 +176,20 @@ def regression(
         features: [N, D, d], or a list of one array [D_i, d] per user.
         targets: [N, D], or a list of one array [D_i] per user.
     """
-    rows, values = _per_user("features", features), _per_user("targets", targets)
-    if not rows:
-        raise InputError("features must hold at least one user, got none")
-    if len(rows) != len(values):
+    users = [
+        {name: as_float32(f"{name} of user {user}", array) for name, array in held.items()}
+        for user, held in enumerate(paired(features=features, targets=targets))
+    ]
+    columns, numbers, _, counts = of_users(users)
+    if list(map(len, columns.shapes)) != [1, 0]:
         raise InputError(
-            f"targets must hold as many users as features, got {len(values)} for {len(rows)}"
+            "features must have shape [D, d] and targets [D] for every user, got "
+            f"{users[0]['features'].shape} and {users[0]['targets'].shape}"
         )
-    for user, (f, t) in enumerate(zip(rows, values, strict=True)):
-        _check_user(user, f, t, rows[0].shape[-1:])
-    counts = np.array([len(t) for t in values], np.int32)
-    padded_features = np.zeros((len(counts), counts.max(), rows[0].shape[1]), np.float32)
-    padded_targets = np.zeros((len(counts), counts.max()), np.float32)
-    for user, (f, t) in enumerate(zip(rows, values, strict=True)):
-        padded_features[user, : len(t)], padded_targets[user, : len(t)] = f, t
-    arrays = map(jnp.asarray, (padded_features, padded_targets, counts))
-    return inputs.vouch(Regression(*arrays), "features", "targets", "counts")
+    inside = np.arange(numbers.shape[1])[None] < np.asarray(counts)[:, None]
+    held = columns.tree(np.where(inside[..., None], numbers, np.float32(0)))  # padding is 0
+    task = Regression(jnp.asarray(held["features"]), jnp.asarray(held["targets"]), counts)
+    return inputs.vouch(task, "features", "targets", "counts")
 
 
 def synthetic_regression(
@@ -222,35 +221,3 @@ def synthetic_regression(
 def _dot(subscripts: str, *operands: Array) -> Array:
     # TPUs would multiply in bfloat16 by default.
     return jnp.einsum(subscripts, *operands, precision="highest")
-
-
-def _per_user(name: str, values: Any) -> list[np.ndarray]:
-    try:
-        arrays = [inputs.real(name, value) for value in values]
-    except (TypeError, InputError):
-        raise InputError(
-            f"{name} must be an array, or a list of one array a user, of real numbers, "
-            f"got {inputs.shown(values)}"
-        ) from None
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused
-        return [array.astype(np.float32, copy=False) for array in arrays]
-
-
-def _check_user(
-    user: int, features: np.ndarray, targets: np.ndarray, width: tuple[int, ...]
-) -> None:
-    if features.ndim != 2 or features.shape[1:] != width or features.shape[1] == 0:
-        raise InputError(
-            f"features[{user}] must have shape [samples, d], the same d ≥ 1 for all users, "
-            f"got {features.shape}"
-        )
-    if targets.shape != features.shape[:1]:
-        raise InputError(
-            f"targets[{user}] must have shape [{len(features)}] to match features[{user}], "
-            f"got {targets.shape}"
-        )
-    if len(targets) == 0:
-        raise InputError(f"features[{user}] must hold at least one sample, got none")
-    for name, values in (("features", features), ("targets", targets)):
-        if not np.isfinite(values).all():
-            raise InputError(f"{name}[{user}] must be finite, got NaN or inf")

@@ -1,8 +1,7 @@
 """Functions of parameters as users write them: checked, measured, and evaluated in blocks.
 
-A model is one vector [d] outside the users' steps; `layout` says how it becomes the pytree of
-parameters that these functions take. What depends on functions alone is cached, since every trace
-asks for it again.
+A model is one vector [d] outside the users' steps; `unravel` makes it the pytree of parameters that
+these functions take. What depends on functions alone is cached: every trace asks for it again.
 """
 
 import contextlib
@@ -23,63 +22,46 @@ from jaxota.errors import InputError
 from jaxota.tasks.sample_tables import Columns
 
 BLOCK = 2**21  # numbers inside a model that one evaluation may hold at once
-_REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 
 @functools.lru_cache(maxsize=256)
-def layout(start: Callable[..., Any]) -> tuple[int, Callable[[Vector], Any]]:
-    """Return the number d of parameters, and the function from a vector [d] to parameters."""
-    leaves, structure = jax.tree.flatten(_parameters(start))
-    ends = np.cumsum([leaf.size for leaf in leaves])
-
-    def unravel(model: Vector) -> Any:
-        pieces = jnp.split(model, ends[:-1])
-        shaped = [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
-        return jax.tree.unflatten(structure, shaped)
-
-    return int(ends[-1]), unravel
-
-
-def ravel(parameters: Any) -> Vector:
-    """Return all parameters as one vector."""
-    leaves = jax.tree.leaves(parameters)
-    return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
-
-
-@functools.lru_cache(maxsize=256)
-def transposed(start: Callable[..., Any]) -> tuple[bool, ...]:
-    """Return for each parameter, in the order of the vector, whether steps hold it transposed.
-
-    That is quicker for a long and narrow kernel of a dense layer (flax names it so): the products
-    with it are small and many, and its long axis is then the contiguous one.
-    """
-    named, _ = jax.tree.flatten_with_path(_parameters(start))
-    return tuple(
-        jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
-        and leaf.ndim == 2
-        and leaf.shape[0] >= 8 * leaf.shape[1]
-        for path, leaf in named
-    )
-
-
-def _parameters(start: Callable[..., Any]) -> Any:
-    """Return the shapes of the parameters."""
+def parameters(start: Callable[..., Any]) -> Any:
+    """Return the shapes of the parameters that `start` draws."""
     return jax.eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
 
 
-def _shapes(columns: Columns, *lead: int) -> Any:
-    """Return the shapes of the arrays [*lead, ...] that these columns hold."""
-    leaves = [
-        jax.ShapeDtypeStruct((*lead, *shape), dtype)
-        for shape, dtype in zip(columns.shapes, columns.types, strict=True)
-    ]
-    return jax.tree.unflatten(columns.structure, leaves)
+def unravel(start: Callable[..., Any], model: Vector) -> Any:
+    """Return the vector [d] as parameters."""
+    leaves, structure = jax.tree.flatten(parameters(start))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    pieces = zip(jnp.split(model, ends[:-1]), leaves, strict=True)
+    return jax.tree.unflatten(structure, [piece.reshape(leaf.shape) for piece, leaf in pieces])
+
+
+def ravel(params: Any) -> Vector:
+    """Return all parameters as one vector."""
+    leaves = jax.tree.leaves(params)
+    return jnp.concatenate([jnp.asarray(leaf, "float32").reshape(-1) for leaf in leaves])
+
+
+def transpose(start: Callable[..., Any], params: Any) -> Any:
+    """Transpose long and narrow kernels of dense layers; done twice, it changes nothing.
+
+    Steps are quicker so: the products with such a kernel (flax names it so) are small and many, and
+    its long axis is then the contiguous one.
+    """
+
+    def turned(path: Any, own: jax.ShapeDtypeStruct, leaf: Array) -> Array:
+        kernel = jax.tree_util.keystr(path[-1:], simple=True) == "kernel" and own.ndim == 2
+        return leaf.T if kernel and own.shape[0] >= 8 * own.shape[1] else leaf
+
+    return jax.tree.map_with_path(turned, parameters(start), params)
 
 
 @functools.lru_cache(maxsize=256)
 def activations(start: Callable[..., Any], loss: Callable[..., Any], columns: Columns) -> int:
     """Count the numbers that one sample's loss computes and keeps for its gradient."""
-    return count_computed(loss, _parameters(start), _shapes(columns, 1), kept=True)
+    return count_computed(loss, parameters(start), columns.like(1), kept=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -87,8 +69,8 @@ def evaluation_size(
     start: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> int:
     """Count the numbers that `evaluate` computes from the parameters."""
-    test = (_shapes(test_columns),) if test_columns else ()
-    return count_computed(evaluate, _parameters(start), shared=test)
+    test = (test_columns.like(),) if test_columns else ()
+    return count_computed(evaluate, parameters(start), shared=test)
 
 
 def count_computed(
@@ -162,6 +144,8 @@ def refusing(rule: str) -> Iterator[None]:
     """Turn an error of a user's own function into one line: the broken rule and the reason."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{rule}: {inputs.first_line(error)}") from error
 
@@ -178,7 +162,7 @@ def check_functions(**functions: Any) -> None:
 def check_init(init: Callable[..., Any]) -> None:
     """Refuse an `init` that does not give float32 parameters."""
     with refusing("init must give parameters of a random key"):
-        leaves = jax.tree.leaves(_parameters(init))
+        leaves = jax.tree.leaves(parameters(init))
     if sum(leaf.size for leaf in leaves) == 0:
         raise InputError("init must give at least one parameter, got none")
     types = {str(leaf.dtype) for leaf in leaves}
@@ -190,31 +174,32 @@ def check_loss(init: Callable[..., Any], loss: Callable[..., Any], columns: Colu
     """Refuse a `loss` that does not give one float32 number per sample."""
     for samples in (2, 3):  # two sizes: one might be that of another axis
         with refusing("loss must take the parameters and a batch of samples like the data"):
-            losses = jax.eval_shape(loss, _parameters(init), _shapes(columns, samples))
-        shape, dtype = getattr(losses, "shape", None), getattr(losses, "dtype", None)
-        if shape != (samples,) or dtype != jnp.float32:
-            got = "no array" if shape is None else f"{dtype}{list(shape)} for {samples} samples"
+            losses = jax.eval_shape(loss, parameters(init), columns.like(samples))
+        if described(losses) != f"float32[{samples}]":
             raise InputError(
                 "loss must give one number in float32 a sample, without a mean over samples, "
-                f"got {got}"
+                f"got {described(losses)} for {samples} samples"
             )
+
+
+def described(value: Any) -> str:
+    """Return the type and shape of an array in words."""
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else "no array"
 
 
 def check_evaluate(
     init: Callable[..., Any], evaluate: Callable[..., Any], test_columns: Columns | None
 ) -> None:
     """Refuse an `evaluate` that does not give scores by their names."""
-    test = (_shapes(test_columns),) if test_columns else ()
+    test = (test_columns.like(),) if test_columns else ()
     arguments = "the parameters and test_data" if test else "the parameters"
     with refusing(f"evaluate must give a dict of numbers of {arguments}"):
-        scores = jax.eval_shape(evaluate, _parameters(init), *test)
+        scores = jax.eval_shape(evaluate, parameters(init), *test)
     if not isinstance(scores, dict):
         raise InputError(f"evaluate must give a dict of numbers by their names, got {type(scores)}")
     for name, value in scores.items():
-        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", object)
-        if shape != () or not any(jnp.issubdtype(dtype, kind) for kind in _REAL):
-            got = "no number" if shape is None else f"{dtype}{list(shape)}"
-            raise InputError(f"evaluate must give one number as {name!r}, got {got}")
+        if getattr(value, "shape", None) != () or not inputs.is_real(value, flags=True):
+            raise InputError(f"evaluate must give one number as {name!r}, got {described(value)}")
     check_scores(scores, by="evaluate")
     if "loss" in scores:
         raise InputError("evaluate must not give 'loss', which is that of the users' own samples")

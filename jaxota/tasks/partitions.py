@@ -20,7 +20,7 @@ from jaxota.errors import InputError
 Indices = list[Int[np.ndarray, "D_i"]]  # of each user
 Partition = Callable[..., Indices]  # of (key, labels, users, samples)
 
-_LEAST_ALPHA = 1e-300  # it divides logarithms, which would overflow for less
+_ALPHAS = 1e-300, 1e300  # alpha divides logarithms, which would overflow for less
 
 
 def iid(replace: bool = False) -> Partition:
@@ -47,8 +47,7 @@ def label_skew(share: float, replace: bool = False) -> Partition:
         share: 0 … 1; the paper's imbalanced data are `label_skew(0.2)`.
         replace: whether samples are drawn with replacement.
     """
-    if not _is_number(share) or not 0 <= share <= 1:
-        raise InputError(f"share must lie in 0 … 1, got {inputs.shown(share)}")
+    _check_number("share", share, 0, 1)
     inputs.chosen("replace", replace, (False, True))
 
     def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
@@ -71,7 +70,7 @@ def dirichlet(alpha: float, replace: bool = False) -> Partition:
         alpha: above 0; a small alpha is a strong skew.
         replace: whether samples are drawn with replacement.
     """
-    _check_concentration(alpha)
+    _check_number("alpha", alpha, *_ALPHAS)
     inputs.chosen("replace", replace, (False, True))
 
     def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
@@ -115,7 +114,7 @@ def quantity_skew(alpha: float, at_least: int = 1) -> Partition:
         alpha: above 0; a small alpha is a strong skew.
         at_least: least number of samples of a user; all users together hold users · samples.
     """
-    _check_concentration(alpha)
+    _check_number("alpha", alpha, *_ALPHAS)
     inputs.whole("at_least", at_least, 1)
 
     def partition(key: Seed, labels: Numbers, users: int, samples: int) -> Indices:
@@ -227,12 +226,9 @@ def _start(
     return np.random.default_rng(seed), labels
 
 
-def _check_concentration(alpha: Any) -> None:
-    if not _is_number(alpha) or not _LEAST_ALPHA <= alpha < np.inf:
-        small = _is_number(alpha) and 0 < alpha < _LEAST_ALPHA
-        least = f"≥ {_LEAST_ALPHA:g}" if small else "> 0"
-        raise InputError(f"alpha must be a finite number {least}, got {inputs.shown(alpha)}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def _check_number(name: str, value: Any, least: float, most: float) -> None:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not least <= value <= most:
+        raise InputError(
+            f"{name} must be a number in {least:g} … {most:g}, got {inputs.shown(value)}"
+        )

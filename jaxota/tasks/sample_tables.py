@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from jaxota._core import inputs
 from jaxota.errors import InputError
@@ -36,12 +36,11 @@ class Columns(NamedTuple):
             first, ends[table] = ends[table], ends[table] + math.prod(shape)
             yield table, slice(first, ends[table])
 
-    def empty(self, *axes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Allocate both tables [*axes, column]."""
-        widths = [0, 0]
-        for table, place in self.places():
-            widths[table] = place.stop
-        return np.empty((*axes, widths[0]), np.float32), np.empty((*axes, widths[1]), np.int32)
+    def like(self, *axes: int) -> Any:
+        """Return the pytree of the leaves' shapes [*axes, *shape]."""
+        pairs = zip(self.shapes, self.types, strict=True)
+        leaves = [jax.ShapeDtypeStruct((*axes, *shape), dtype) for shape, dtype in pairs]
+        return jax.tree.unflatten(self.structure, leaves)
 
     def tree(self, *tables: Any) -> Any:
         """Return the pytree of arrays [..., *shape] that the tables [..., column] hold."""
@@ -53,49 +52,60 @@ class Columns(NamedTuple):
             leaves.append(leaf != 0 if dtype == "bool" else leaf)
         return jax.tree.unflatten(self.structure, leaves)
 
+    def tables(self, users: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return both tables [user, sample, column], given every user's leaves [D_i, *shape]."""
+        widths = [0, 0]
+        for table, place in self.places():
+            widths[table] = place.stop
+        axes = len(users), max(len(leaves[0]) for leaves in users)
+        tables = np.empty((*axes, widths[0]), np.float32), np.empty((*axes, widths[1]), np.int32)
+        for user, leaves in enumerate(users):
+            for leaf, (table, place) in zip(leaves, self.places(), strict=True):
+                rows = leaf.reshape(len(leaf), -1)
+                tables[table][user, : len(leaf), place] = rows
+                # A user is padded with a sample of its own: a sample of zeros may be 0/0 to a loss,
+                # which a weight of 0 does not mend.
+                tables[table][user, len(leaf) :, place] = rows[0]
+        return tables
+
 
 def of_users(data: Any) -> tuple[Columns, Any, Any, Int[Array, "user"]]:
     """Return columns, tables [user, sample, column] (None if empty) and counts [user] of `data`."""
-    trees = _per_user(data)
-    structure = jax.tree.structure(trees[0])
-    users = [_samples(user, tree, structure) for user, tree in enumerate(trees)]
-    for user, leaves in enumerate(users):
-        for (name, leaf), (_, first) in zip(leaves, users[0], strict=True):
-            if leaf.shape[1:] != first.shape[1:]:
-                raise InputError(
-                    f"{name} of user {user} must have samples of shape {list(first.shape[1:])}, as "
-                    f"user 0 has, got {list(leaf.shape[1:])}"
-                )
+    trees = data if isinstance(data, list) else _per_user(data)
+    if not trees:
+        raise InputError("data must hold at least one user, got none")
+    structure, users = jax.tree.structure(trees[0]), list[list[np.ndarray]]()
+    for user, tree in enumerate(trees):
+        leaves, own = _arrays("data", tree, f" of user {user}")
+        if own != structure:
+            raise InputError(
+                f"data of user {user} must be arrays in the structure of user 0, {structure}, got "
+                f"{own}: a list is one entry a user, several arrays of a user are a tuple or a dict"
+            )
+        users.append(leaves)
+        counts, shapes = zip(*((leaf.shape[:1], leaf.shape[1:]) for leaf in leaves), strict=True)
+        expected = tuple(leaf.shape[1:] for leaf in users[0])
+        if counts[0] == () or len(set(counts)) > 1 or shapes != expected:
+            raise InputError(
+                f"data of user {user} must be arrays [D_i, ...] of the same D_i samples, of shapes "
+                f"{inputs.shown(expected)} as user 0 has, got shapes {_shapes(leaves)}"
+            )
     types = tuple(
-        np.result_type(*(leaf.dtype for _, leaf in leaves)).name.replace("float64", "float32")
+        np.result_type(*(leaf.dtype for leaf in leaves)).name.replace("float64", "float32")
         for leaves in zip(*users, strict=True)
     )
-    columns = Columns(structure, tuple(leaf.shape[1:] for _, leaf in users[0]), types)
-    counts = np.array([len(leaves[0][1]) for leaves in users], np.int32)
-    tables = columns.empty(len(users), counts.max())
-    for user, leaves in enumerate(users):
-        for (_, leaf), (table, place) in zip(leaves, columns.places(), strict=True):
-            rows = leaf.reshape(len(leaf), -1)
-            tables[table][user, : len(leaf), place] = rows
-            # A user is padded with a sample of its own: a sample of zeros may be 0/0 to a loss,
-            # which a weight of 0 does not mend.
-            tables[table][user, len(leaf) :, place] = rows[0]
-    numbers, wholes = map(_present, tables)
-    return columns, numbers, wholes, jnp.asarray(counts)
+    columns = Columns(structure, expected, types)
+    numbers, wholes = map(_present, columns.tables(users))
+    return columns, numbers, wholes, jnp.array([len(leaves[0]) for leaves in users], jnp.int32)
 
 
 def of_any(name: str, data: Any) -> tuple[Columns, Any, Any]:
     """Return columns and both tables [column] (None if empty) of any pytree of arrays."""
-    leaves, structure = _named_leaves(name, data)
-    if not leaves:
-        raise InputError(f"{name} must hold at least one array, got {inputs.shown(data)}")
-    arrays = [_array(*leaf) for leaf in leaves]
-    shapes, types = zip(*((array.shape, array.dtype.name) for array in arrays), strict=True)
+    leaves, structure = _arrays(name, data)
+    shapes, types = zip(*((leaf.shape, leaf.dtype.name) for leaf in leaves), strict=True)
     columns = Columns(structure, shapes, types)
-    tables = columns.empty()
-    for array, (table, place) in zip(arrays, columns.places(), strict=True):
-        tables[table][place] = array.reshape(-1)
-    numbers, wholes = map(_present, tables)
+    tables = columns.tables([[leaf[None] for leaf in leaves]])  # one user, one sample
+    numbers, wholes = (_present(table[0, 0]) for table in tables)
     return columns, numbers, wholes
 
 
@@ -103,58 +113,35 @@ def _present(table: np.ndarray) -> Array | None:
     return jnp.asarray(table) if table.size else None
 
 
-def _named_leaves(name: str, tree: Any) -> tuple[list[tuple[str, Any]], jax.tree_util.PyTreeDef]:
-    """Return the leaves with their names, as `data['x']`, and the structure."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves], structure
-
-
 def _per_user(data: Any) -> list[Any]:
-    """Return one pytree per user."""
-    if isinstance(data, list):
-        if not data:
-            raise InputError("data must hold at least one user, got none")
-        return data
-    leaves, structure = _named_leaves("data", data)
-    arrays = [_array(*leaf) for leaf in leaves]
-    sizes = {array.shape[:2] for array in arrays}
-    if not arrays or len(sizes) > 1 or min(array.ndim for array in arrays) < 2:
-        shapes = [list(array.shape) for array in arrays]
+    """Return one pytree per user, given a pytree of arrays [N, D, ...]."""
+    leaves, structure = _arrays("data", data)
+    if len({leaf.shape[:2] for leaf in leaves}) > 1 or min(leaf.ndim for leaf in leaves) < 2:
         raise InputError(
             "data must be arrays [N, D, ...] of the same N users and D samples, or a list of one "
-            f"entry a user, got shapes {inputs.shown(shapes)}"
+            f"entry a user, got shapes {_shapes(leaves)}"
         )
-    return [jax.tree.unflatten(structure, rows) for rows in zip(*arrays, strict=True)]
+    return [jax.tree.unflatten(structure, rows) for rows in zip(*leaves, strict=True)]
 
 
-def _samples(
-    user: int, tree: Any, structure: jax.tree_util.PyTreeDef
-) -> list[tuple[str, np.ndarray]]:
-    """Return one user's checked arrays [D_i, ...] with their names."""
-    leaves, own = _named_leaves("data", tree)
-    if own != structure or not leaves:
-        raise InputError(
-            f"data of user {user} must be arrays in the structure of user 0, {structure}, got "
-            f"{own}: a list is one entry a user, several arrays of a user are a tuple or a dict"
-        )
-    arrays = [(name, _array(f"{name} of user {user}", leaf)) for name, leaf in leaves]
-    shapes = [array.shape for _, array in arrays]
-    if not all(shapes) or len({shape[0] for shape in shapes}) > 1 or shapes[0][0] == 0:
-        raise InputError(
-            f"data of user {user} must be arrays [D_i, ...] of the same D_i ≥ 1 samples, got "
-            f"shapes {inputs.shown(list(map(list, shapes)))}"
-        )
-    return arrays
+def _shapes(leaves: list[np.ndarray]) -> str:
+    return inputs.shown([leaf.shape for leaf in leaves])
+
+
+def _arrays(
+    name: str, tree: Any, whose: str = ""
+) -> tuple[list[np.ndarray], jax.tree_util.PyTreeDef]:
+    """Return the arrays of a pytree, checked, and its structure."""
+    leaves, structure = jax.tree.flatten_with_path(tree)
+    if not leaves:
+        raise InputError(f"{name}{whose} must hold at least one array, got {inputs.shown(tree)}")
+    arrays = [_array(f"{name}{jax.tree_util.keystr(path)}{whose}", leaf) for path, leaf in leaves]
+    return arrays, structure
 
 
 def _array(name: str, value: Any) -> np.ndarray:
     """Return `value` as a finite array of float32, int32 or bool."""
-    try:
-        array = np.asarray(value)
-    except Exception:  # ragged lists, random keys, tracers
-        array = np.empty(0, object)
-    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise InputError(f"{name} must be an array of real numbers, got {inputs.shown(value)}")
+    array = inputs.real(name, value)
     if array.size == 0:
         raise InputError(f"{name} must not be empty, got shape {list(array.shape)}")
     if array.dtype.kind == "b":
@@ -163,8 +150,26 @@ def _array(name: str, value: Any) -> np.ndarray:
         if array.min() < -(2**31) or array.max() >= 2**31:
             raise InputError(f"{name} must fit into int32, got {array.min()} … {array.max()}")
         return array.astype(np.int32, copy=False)
+    return as_float32(name, array)
+
+
+def as_float32(name: str, value: Any) -> Float[np.ndarray, "*shape"]:
+    """Return `value` as a finite array of float32."""
     with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused
-        array = array.astype(np.float32, copy=False)
+        array = inputs.real(name, value).astype(np.float32, copy=False)
     if not np.isfinite(array).all():
         raise InputError(f"{name} must be finite, got NaN or inf")
     return array
+
+
+def paired(**arrays: Any) -> list[dict[str, Any]]:
+    """Return one dict per user, given arrays, or lists of one array per user, by name."""
+    both = " and ".join(arrays)
+    try:
+        lists = [list(values) for values in arrays.values()]
+    except TypeError:
+        raise InputError(f"{both} must be arrays, or lists of one array a user") from None
+    counts = [len(values) for values in lists]
+    if len(set(counts)) > 1 or not counts[0]:
+        raise InputError(f"{both} must be of as many users, at least one, got {counts}")
+    return [dict(zip(arrays, rows, strict=True)) for rows in zip(*lists, strict=True)]
