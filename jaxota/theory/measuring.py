@@ -20,7 +20,7 @@ from jaxota.errors import InputError
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.tasks.problem import Task
-from jaxota.theory.statements import Constants, noise_after
+from jaxota.theory.statements import Constants
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -367,7 +367,9 @@ def largest_noise(
         energy = jnp.max(algorithm.precode.energy(sent))  # P/α
         received = over * energy / (heard * floor) ** 2
         spread = estimator.spread(moments, heard)
-        return noise_after(noise, received, spread), energy / reach**2
+        prior = (received > 0) & ~jnp.isinf(spread)
+        ratio = jnp.where(prior, received / spread, 0.0)  # ν/s², 0 without noise or prior
+        return noise / (1.0 + ratio), energy / reach**2
 
     planned = moments[block] if moments else None
     by_round = jax.vmap(jax.vmap(one), (None, 0))(planned, energies)
