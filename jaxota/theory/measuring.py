@@ -66,10 +66,9 @@ def measure(
     axes = tuple(0 if extra else None for extra in (*swept, ends.ndim))
     values, structure = jax.tree.flatten((*parts.values(), ends))
     lengths = {len(value) for value, axis in zip(values, axes, strict=True) if axis == 0}
-    if len(lengths) > 1:
-        raise InputError(
-            f"rounds and swept fields go in step and must be of one length, got {lengths}"
-        )
+    if len(lengths) > 1 or 0 in lengths:
+        steps = "rounds and swept fields go in step and must be of one length ≥ 1"
+        raise InputError(f"{steps}, got lengths {sorted(lengths)}")
     count = max(lengths, default=1)
     chunk = trials_at_once((parts["algorithm"],), checked["task"], count, options.rounds)
     options = options._replace(chunk=chunk, over=devices.spread(1, count))
