@@ -39,7 +39,7 @@ def curves(
     """
     if isinstance(histories, History):
         histories = {"mean over trials": histories}
-    return panels({"": _named("histories", histories)}, metric, title, log)
+    return panels({"": histories}, metric, title, log)
 
 
 def panels(

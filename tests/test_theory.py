@@ -619,9 +619,10 @@ def test_measure_refuses_rounds_that_it_cannot_run(task):
             theory.measure(*run, rounds, 2)
     with pytest.raises(jo.InputError, match="rounds must be a whole number ≥ 1, got 0"):
         theory.measure(*run, [3, 0], 2)
-    swept = jo.baaf(np.ones(3), 2)
-    with pytest.raises(jo.InputError, match="go in step and must be of one length"):
-        theory.measure(run[0], swept, *run[2:], (3, 5), 2)
+    for step_sizes, rounds in ((np.ones(3), (3, 5)), (np.ones(0), 3)):
+        swept = jo.baaf(step_sizes, 2)
+        with pytest.raises(jo.InputError, match="go in step and must be of one length ≥ 1"):
+            theory.measure(run[0], swept, *run[2:], rounds, 2)
 
 
 def test_measure_refuses_what_has_no_constants(task):

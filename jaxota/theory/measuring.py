@@ -19,7 +19,7 @@ from jaxota.errors import InputError
 from jaxota.rounds import one_trial
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.tasks.problem import Task
-from jaxota.theory.statements import Constants, noise_after
+from jaxota.theory.statements import Constants
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -65,10 +65,9 @@ def measure(
     axes = tuple(0 if extra else None for extra in (*swept, ends.ndim))
     values, structure = jax.tree.flatten((*parts.values(), ends))
     lengths = {len(value) for value, axis in zip(values, axes, strict=True) if axis == 0}
-    if len(lengths) > 1:
-        raise InputError(
-            f"rounds and swept fields go in step and must be of one length, got {lengths}"
-        )
+    if len(lengths) > 1 or 0 in lengths:
+        steps = "rounds and swept fields go in step and must be of one length ≥ 1"
+        raise InputError(f"{steps}, got lengths {sorted(lengths)}")
     count = max(lengths, default=1)
     chunk = trials_at_once((parts["algorithm"],), checked["task"], count, options.rounds)
     options = options._replace(chunk=chunk, over=devices.spread(1, count))
@@ -366,7 +365,9 @@ def largest_noise(
         energy = jnp.max(algorithm.precode.energy(sent))  # P/α
         received = over * energy / (heard * floor) ** 2
         spread = estimator.spread(moments, heard)
-        return noise_after(noise, received, spread), energy / reach**2
+        prior = (received > 0) & ~jnp.isinf(spread)
+        ratio = jnp.where(prior, received / spread, 0.0)  # ν/s², 0 without noise or prior
+        return noise / (1.0 + ratio), energy / reach**2
 
     planned = moments[block] if moments else None
     by_round = jax.vmap(jax.vmap(one), (None, 0))(planned, energies)

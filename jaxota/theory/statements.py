@@ -255,16 +255,10 @@ def proposition_1(
     check_shapes(noise=noise, gain=gain, threshold=threshold)
     received = noise / gain / (count * threshold) ** 2
     spread = variances.mean() / count
-    mmse = 1.0 / (1.0 / received + 1.0 / spread)  # exact where either is 0 or ∞
-    limit = spread * gain * (count * threshold) ** 2  # of σ for infinite noise
-    sigma = jnp.where(jnp.isinf(noise), limit, noise_after(noise, received, spread))
+    most = spread * gain * (count * threshold) ** 2  # σ for infinite noise
+    # Exact where either is 0 or ∞.
+    mmse, sigma = 1.0 / (1.0 / received + 1.0 / spread), 1.0 / (1.0 / noise + 1.0 / most)
     return Error(mmse, received, sigma)
-
-
-def noise_after(noise: Array, received: Array, spread: Array) -> Array:
-    """Return σ_θ = sw2/(1 + ν/s²), what MMSE leaves of sw2; ν = `received`, s² = `spread`."""
-    ratio = jnp.where(received > 0, received / spread, 0.0)
-    return jnp.where(jnp.isinf(spread), noise, noise / (1.0 + ratio))
 
 
 def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
