@@ -6,8 +6,7 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.study import summary
-from jaxota.study.layout import Layout, Variable, moments_layout
+from jaxota.study.layout import Layout, Variable, merge_blocks, moments, moments_layout
 
 TRIALS, SCORES = 23, ["gap", "loss"]
 LEAD = ("algorithm", "snr_db", "trial")
@@ -42,7 +41,7 @@ def arrays():
 def _moments(arrays, reference=0):
     """Return moments [algorithm, setting, 1, …] of arrays [algorithm, setting, trial, …]."""
     results = [{name: values[a] for name, values in arrays.items()} for a in range(3)]
-    reduced = summary.moments(results, SCORES, reference)
+    reduced = moments(results, SCORES, reference)
     return {name: np.stack([values[name] for values in reduced]) for name in reduced[0]}
 
 
@@ -60,7 +59,7 @@ def _merged(arrays, block, reference=0, order=1):
         place = kept.region(number)
         for name, variable in kept.variables.items():
             found[name][kept.where(variable, place)] = told[name]
-    return summary.merge_blocks(kept.dataset(found))
+    return merge_blocks(kept.dataset(found))
 
 
 def _finite(arrays):
@@ -103,7 +102,7 @@ def test_one_trial_has_no_variance(arrays):
     few = {k: v[:, :, :1] for k, v in arrays.items()}
     full = Layout(SIZES | {"trial": 1}, {"snr_db": 2, "trial": 1}, VARIABLES)
     told = _moments(few)
-    data = summary.merge_blocks(moments_layout(full, SCORES).dataset(told))
+    data = merge_blocks(moments_layout(full, SCORES).dataset(told))
     assert (
         np.isnan(data.gap_var).all()
         and (data.gap_mean.sel(algorithm=0) == few["gap"][0, :, 0]).all()
@@ -119,7 +118,7 @@ def test_missing_blocks_are_left_out_of_the_mean(arrays):
     told = _moments(half)
     for name, variable in kept.variables.items():
         found[name][kept.where(variable, kept.region(0))] = told[name]
-    data, finite = summary.merge_blocks(kept.dataset(found)), _finite(half)
+    data, finite = merge_blocks(kept.dataset(found)), _finite(half)
     np.testing.assert_array_equal(data.trials, np.full((3, 2), 10))
     rows = half["gap"][1, 1].astype(np.float64)[finite[1, 1]]
     np.testing.assert_allclose(data.gap_mean[1, 1], rows.mean(0), rtol=1e-12)

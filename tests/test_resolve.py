@@ -9,9 +9,9 @@ import pytest
 import jaxota as jo
 from jaxota.stages.fading import Rayleigh, Rician
 from jaxota.study import compile as compile_
-from jaxota.study import summary
 from jaxota.study.executor import StudyJob
 from jaxota.study.resolve import resolve
+from jaxota.sweeping import history
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -77,7 +77,7 @@ def test_a_study_equals_a_simulation_of_each_setting():
             channel = channel.replace(fading=jo.rayleigh(0.3))
         task = TASK.replace(users=users, data_spread=place["data_spread"])
         one = jo.simulate(KEY, algorithm, channel, task, 3, 3, calibration_trials=4)
-        assert_alike(summary.history(data, algorithm=name, **place), one)
+        assert_alike(history(data, algorithm=name, **place), one)
 
 
 def test_fields_in_step_and_whole_parts():
@@ -92,7 +92,7 @@ def test_fields_in_step_and_whole_parts():
     assert data.power.dims == ("algorithm", "setting", "precode", "trial", "round")
     channel = jo.Channel(snr_db=20.0, power=3.0)
     one = jo.simulate(KEY, CONSTANT.replace(precode=jo.Online()), channel, TASK, 3, 3)
-    assert_alike(summary.history(data, algorithm="constant", setting=1, precode="on"), one)
+    assert_alike(history(data, algorithm="constant", setting=1, precode="on"), one)
 
 
 def test_a_part_is_set_before_what_is_inside_it():

@@ -26,10 +26,9 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
 from jaxota.study.describe import describe, difference
-from jaxota.study.layout import Layout, choose_blocks, study_layout
+from jaxota.study.layout import Layout, choose_blocks, finish, moments, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study
-from jaxota.study.summary import finish, moments
 
 if TYPE_CHECKING:
     from jaxota.study.store import Store

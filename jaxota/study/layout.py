@@ -209,6 +209,68 @@ def is_score(name: str, scores: list[str]) -> bool:
     return name.removeprefix("average_") in scores
 
 
+def moments(
+    results: list[dict[str, np.ndarray]], scores: list[str], reference: int
+) -> list[dict[str, np.ndarray]]:
+    """Reduce each algorithm's [setting, trial, …] of a chunk to moments [setting, 1, …] by name.
+
+    Moments are counts, means and sums of squared deviations. Trials that diverged are left out;
+    differences to the reference are of the trials in which neither diverged.
+    """
+    finite = [
+        np.all([np.isfinite(values[name]).all(-1) for name in (*scores, "model")], 0)
+        for values in results
+    ]  # of each algorithm [setting, trial]
+    reduced = []
+    for own, used in zip(results, finite, strict=True):
+        paired = used & finite[reference]
+        counted = {"trials": np.ones_like(used), "used": used, "pairs": paired}
+        found = {k: v.sum(1, keepdims=True, dtype=float) for k, v in counted.items()}
+        for name, values in own.items():
+            if name in NOT_AVERAGED:
+                continue
+            values = values.astype(np.float64)
+            found |= _mean_and_m2(name, values, used)
+            if is_score(name, scores):
+                with np.errstate(invalid="ignore"):  # inf − inf, which is left out
+                    difference = values - results[reference][name]
+                found |= _mean_and_m2(f"{name}_difference", difference, paired)
+        reduced.append(found)
+    return reduced
+
+
+def _mean_and_m2(name: str, values: np.ndarray, used: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the mean over the used trials, and the sum of squared deviations from it."""
+    mask = used.reshape(*used.shape, *[1] * (values.ndim - used.ndim))
+    count = mask.sum(1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        total = np.where(mask, values, 0.0).sum(1, keepdims=True)
+        mean = total / np.where(count > 0, count, np.nan)
+        deviation = np.where(mask, values - mean, 0.0)
+    return {f"{name}_mean": mean, f"{name}_m2": (deviation**2).sum(1, keepdims=True)}
+
+
+def finish(dataset: Any, attributes: dict[str, Any]) -> Any:
+    """Return the dataset that a user gets: with its attributes, and blocks of trials merged."""
+    merged = merge_blocks(dataset) if attributes.get("keep") == "mean" else dataset
+    return merged.assign_attrs(attributes)
+
+
+def merge_blocks(dataset: Any) -> Any:
+    """Merge the moments of all blocks that are there (Chan, Golub and LeVeque, 1983)."""
+    used, pairs = dataset.used.fillna(0.0), dataset.pairs.fillna(0.0)
+    merged = {k: dataset[k].sum("block") for k in ("trials", "used", "pairs")}
+    for name in [str(k).removesuffix("_mean") for k in dataset if str(k).endswith("_mean")]:
+        n = pairs if name.endswith("_difference") else used
+        mean, total = dataset[f"{name}_mean"].fillna(0.0), n.sum("block")
+        centre = (n * mean).sum("block") / total.where(total > 0)
+        m2 = (dataset[f"{name}_m2"].fillna(0.0) + n * (mean - centre) ** 2).sum("block")
+        absent = dataset[f"{name}_mean"].isnull().all("block")
+        merged[f"{name}_mean"] = centre.where(~absent)
+        merged[f"{name}_var"] = (m2 / (total - 1).where(total > 1)).where(~absent)
+    return type(dataset)(merged, dataset.drop_vars("block", errors="ignore").coords, dataset.attrs)
+
+
 def choose_blocks(
     settings: Settings, memory_of: Callable[[Group, int, int], int], budget: int | None
 ) -> dict[str, int]:

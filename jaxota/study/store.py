@@ -26,8 +26,7 @@ from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.study.compile import StoredPlans
 from jaxota.study.describe import difference, fingerprint
-from jaxota.study.layout import Layout
-from jaxota.study.summary import finish
+from jaxota.study.layout import Layout, finish
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
