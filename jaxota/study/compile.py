@@ -4,14 +4,12 @@ Each structure has two programs: a calibration, and a block of settings × trial
 when they are first needed, and say how much memory they take before they run.
 """
 
-import collections
 import functools
 import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core import files, inputs
+from jaxota._core import inputs
 from jaxota._core.arguments import Options
 from jaxota._core.batching import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, spread
 from jaxota._core.state import Plan
 from jaxota.calibration import noise_free, observe, pool
-from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.simulation import run_all
 from jaxota.study.describe import describe, fingerprint
@@ -207,9 +204,7 @@ class Calibrations:
         self._signatures: dict[int, tuple[str, list[Any]]] = {}
         self.diverged: set[int] = set()  # numbers of the algorithms with a plan that is not finite
 
-    def plans(
-        self, group: Group, row: int, report: Callable[..., None], stored: "StoredPlans | None"
-    ) -> Plans:
+    def plans(self, group: Group, row: int, report: Callable[..., None], stored: Any) -> Plans:
         """Return the plans of a setting, one for each rule: known, stored, or measured now."""
         if max(group.rules) < 0:
             return ()
@@ -257,46 +252,3 @@ def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
         fixed = [0 if axes else v for v, axes in zip(leaves, extra, strict=True)]
         common.append(describe(jax.tree.unflatten(structure, fixed)))
     return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept
-
-
-class StoredPlans:
-    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Plans | None:
-        """Return the stored plans of this name, or None."""
-        try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
-                fields = dict(stored)
-        except Exception:  # not there, or damaged in any of the ways that a file can be
-            return None
-        plans: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-        for key, value in fields.items():
-            number, field = key.split(".")
-            plans[int(number)][field] = value
-        return tuple(Plan(**plans[n]) for n in range(1 + max(plans)))
-
-    def save(self, name: str, plans: Plans) -> Plans:
-        """Store plans; return the stored ones, as another process may have been faster."""
-        import filelock  # slow to import
-
-        fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
-        fields = {name: values for name, values in fields.items() if values is not None}
-        try:
-            with filelock.FileLock(self.folder.parent / ".lock"):
-                stored = self.load(name)
-                if stored is None:
-                    self.folder.mkdir(exist_ok=True)
-                    with files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
-                        np.savez(file, **fields)
-        except OSError as error:
-            raise InputError(
-                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
-                "finished chunks are kept: make room, and go on with --resume"
-            ) from None
-        return stored or plans
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.npz"

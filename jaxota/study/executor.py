@@ -24,7 +24,7 @@ from jaxota._core import batching
 from jaxota._core.batching import format_bytes, machine_memory
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
+from jaxota.study.compile import Calibrations, Programs, simulate
 from jaxota.study.describe import describe, difference
 from jaxota.study.layout import Layout, choose_blocks, finish, moments, study_layout
 from jaxota.study.resolve import resolve
@@ -148,7 +148,7 @@ class StudyJob:
         layout: Layout,
         number: int,
         report: Callable[..., None] = lambda *_: None,
-        plans: StoredPlans | None = None,
+        plans: Any = None,
     ) -> dict[str, np.ndarray]:
         """Compute the results of a chunk; `plans` keeps calibrations for other processes."""
         settings, study = self.settings, self.study

@@ -9,6 +9,7 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that a file is there, or is not, says nothing.
 """
 
+import collections
 import functools
 import hashlib
 import json
@@ -22,14 +23,56 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota._core import files
+from jaxota._core.state import Plan
 from jaxota.cli import process
 from jaxota.errors import InputError
-from jaxota.study.compile import StoredPlans
+from jaxota.study.compile import Plans
 from jaxota.study.describe import difference, fingerprint
 from jaxota.study.layout import Layout, finish
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
+
+
+class StoredPlans:
+    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, name: str) -> Plans | None:
+        """Return the stored plans of this name, or None."""
+        try:
+            with np.load(self._path(name), allow_pickle=False) as stored:
+                fields = dict(stored)
+        except Exception:  # not there, or damaged in any of the ways that a file can be
+            return None
+        plans: dict[int, dict[str, Any]] = collections.defaultdict(dict)
+        for key, value in fields.items():
+            number, field = key.split(".")
+            plans[int(number)][field] = value
+        return tuple(Plan(**plans[n]) for n in range(1 + max(plans)))
+
+    def save(self, name: str, plans: Plans) -> Plans:
+        """Store plans; return the stored ones, as another process may have been faster."""
+        fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
+        fields = {name: values for name, values in fields.items() if values is not None}
+        try:
+            with filelock.FileLock(self.folder.parent / ".lock"):
+                stored = self.load(name)
+                if stored is None:
+                    self.folder.mkdir(exist_ok=True)
+                    with files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
+                        np.savez(file, **fields)
+        except OSError as error:
+            raise InputError(
+                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
+                "finished chunks are kept: make room, and go on with --resume"
+            ) from None
+        return stored or plans
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
 
 
 class Store:
