@@ -46,7 +46,7 @@ class StudyJob:
         self.settings = resolve(study, max_programs)
         self.study = self.settings.study
         self._memory = memory
-        self._programs = Programs(self.study.random_key)
+        self._programs = Programs(self.study.key)
         self._calibrations = Calibrations(self._programs)
         self._devices = threading.Lock()  # a chunk uses all devices
 
@@ -111,7 +111,7 @@ class StudyJob:
             "order": list(study.algorithms),
             "channel": describe(study.channel),
             "task": describe(study.task),
-            "key": describe(study.random_key),
+            "key": describe(study.key),
             "axes": [axis.name for axis in axes],
             "swept": [name for axis in axes for name in axis.fields],
             **{name: getattr(study, name) for name in counts},
@@ -182,9 +182,9 @@ class StudyJob:
         """Return the group of a chunk, and the numbers of its settings in that group."""
         settings, region = self.settings, layout.region(number)
         outer, inner = [], []
-        for axis, traced in zip(settings.axes, settings.traced, strict=True):
+        for axis in settings.axes:
             places = axis.positions(layout.labels(axis.name)[region[axis.name]])
-            inner.append(places) if traced else outer.append(places[0])
+            inner.append(places) if axis.traced else outer.append(places[0])
         sizes = tuple(settings.traced_sizes.values())
         rows = np.ravel_multi_index(np.ix_(*inner), sizes).ravel() if sizes else np.zeros(1, int)
         return settings.groups[tuple(outer)], rows

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import itertools
 import math
 import numbers
 import re
@@ -29,11 +28,15 @@ class Axis:
         name: the name of its field, or "setting" where several fields change together.
         fields: the values of each field.
         labels: the name of each point.
+        paths: in a resolved study, the path of each field.
+        traced: likewise, whether all values are numbers that one program takes.
     """
 
     name: str
     fields: dict[str, tuple[Any, ...]]
     labels: tuple[Any, ...]
+    paths: tuple[str, ...] = ()
+    traced: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,6 +49,13 @@ class Axis:
             if all(isinstance(value, str) or _is_real(value) for value in values):
                 coordinates.setdefault(name, values)
         return coordinates
+
+    def renamed(self, taken: set[str]) -> "Axis":
+        """Return the axis with the paths of the fields in place of names that are taken."""
+        pairs = zip(self.fields, self.paths, strict=True)
+        names = {name: path if name in taken else name for name, path in pairs}
+        fields = {names[name]: values for name, values in self.fields.items()}
+        return dataclasses.replace(self, name=names.get(self.name, self.name), fields=fields)
 
     def positions(self, labels: list[Any]) -> list[int]:
         """Return the places on the axis of these labels, which are as a store has them."""
@@ -188,11 +198,6 @@ def shown(part: Any) -> str:
     if len(words) == 1 and "=" not in words[0].split("(")[0]:
         return words[0]  # a part that only holds another is called like that
     return f"{type(part).__name__}({', '.join(words)})"
-
-
-def points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return all indices of a product, the last one fastest."""
-    return list(itertools.product(*map(range, sizes)))
 
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxota._core import inputs
@@ -96,11 +95,6 @@ class Study:
         sink = open_sink(job, folder, resume)
         drive(job, sink, shard=shard, executor=executor, report=report)
         return sink.dataset()
-
-    @property
-    def random_key(self) -> PRNGKeyArray:
-        """The random key, made from the seed if `key` is one."""
-        return jax.random.key(self.key) if isinstance(self.key, int) else self.key
 
 
 def open(folder: Path) -> Any:
