@@ -136,14 +136,15 @@ def test_scores_and_rounds_are_labelled():
 @pytest.fixture
 def counted(monkeypatch):
     """How often programs calibrate, and are traced."""
-    seen = {"calibrate": 0, "run_all": 0, "observe": 0}
-    for name in seen:
+    places = {"calibrate": compile_.Programs, "run_all": compile_, "observe": compile_}
+    seen = dict.fromkeys(places, 0)
+    for name, place in places.items():
 
-        def count(*args, _name=name, _original=getattr(compile_, name), **options):
+        def count(*args, _name=name, _original=getattr(place, name), **options):
             seen[_name] += 1
             return _original(*args, **options)
 
-        monkeypatch.setattr(compile_, name, count)
+        monkeypatch.setattr(place, name, count)
     return seen
 
 

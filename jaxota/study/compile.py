@@ -6,6 +6,7 @@ when they are first needed, and say how much memory they take before they run.
 
 import functools
 import hashlib
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable
@@ -41,17 +42,25 @@ def _block(
     structure: Any,
     axes: tuple[int | None, ...],
     values: list[Array],
+    plans: tuple[Plan | None, ...],
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> tuple[History, ...]:
-    """Run every algorithm in a block of settings × trials; [trial, …] where no leaf is swept."""
+    """Run every algorithm in a block of settings × trials: [setting, trial, …].
+
+    Each setting has plans of its own; `axes` says which of the other values it has.
+    """
+    measured, planned = jax.tree.flatten(plans)
 
     def run(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
-        parts, plans = jax.tree.unflatten(structure, rest)
+        parts = jax.tree.unflatten(structure, rest[: len(axes)])
+        plans = jax.tree.unflatten(planned, rest[len(axes) :])
         return run_all(options, key, trials, **parts, plans=plans, initial=None)
 
-    return on_devices(run, options.over, [key, *values], (None, *axes), trials)
+    all_axes = None, *axes, *[0] * len(measured)
+    histories = on_devices(run, options.over, [key, *values, *measured], all_axes, trials)
+    return histories if 0 in all_axes else jax.tree.map(lambda x: x[None], histories)
 
 
 @functools.partial(compiled, static=("options", "structure", "rules"))
@@ -99,8 +108,8 @@ class Program:
         self._compiling = _COMPILERS.submit(lowered.compile)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the program, when it is ready."""
-        return self._compiling.result()(*arguments)
+        """Run the program, when it is ready, and return its results on the host."""
+        return jax.device_get(self._compiling.result()(*arguments))
 
     @property
     def memory(self) -> int:
@@ -113,31 +122,32 @@ class Program:
 
 
 class Programs:
-    """All programs that a study has compiled so far."""
+    """All programs that a study has compiled so far, and the plans measured with them.
+
+    Attributes:
+        key: the random key of the study.
+        diverged: the numbers of the algorithms of which a plan is not finite.
+    """
 
     def __init__(self, key: PRNGKeyArray) -> None:
         self.key = key
+        self.diverged: set[int] = set()
         self._compiled: dict[Any, Program] = {}
+        self._plans: dict[str, Plans] = {}
+        self._signatures: dict[int, tuple[str, list[Any]]] = {}
 
     def block(self, group: Group, settings: int, trials: int) -> Program:
         """Return the program for a block of so many settings × trials."""
-        plans: Any = (None,) * len(group.rules)
-        if max(group.rules) >= 0:
-            program, _ = self.calibration(group)
-            plans = _by_algorithm(group, jax.eval_shape(_pooled, program.out_info))
-        swept = 0 in group.axes
-        if swept:  # each setting has a plan of its own
-            plans = jax.tree.map(
-                lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
-            )
-        leaves, structure = jax.tree.flatten((group.parts, plans))
-        of_plans = leaves[len(group.values) :]
-        axes = (*group.axes, *[0 if swept else None] * len(of_plans))
-        values = [*group.rows(np.zeros(settings, int)), *of_plans]
-        static = _with_size(group, settings, trials), structure, axes
-        return self._compile(_block, static, values, trials)
+        moments = self._calibration(group)[0].out_info if max(group.rules) >= 0 else ()
+        plans = jax.tree.map(
+            lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype),
+            _by_algorithm(group, jax.eval_shape(_pooled, moments)),
+        )
+        options = _with_size(group, settings, trials)
+        values = group.rows(np.zeros(settings, int)), plans
+        return self._compile(_block, (options, group.structure, group.axes), values, trials)
 
-    def calibration(self, group: Group) -> tuple[Program, int]:
+    def _calibration(self, group: Group) -> tuple[Program, int]:
         """Return the program for some runs of a setting's calibration, and how many these are."""
         parts, options = group.parts, group.options
         algorithms = _of_rules(group.rules, parts["algorithms"])
@@ -145,83 +155,59 @@ class Programs:
             algorithms, parts["task"], 1, options.rounds, options.calibration_trials
         )
         static = _with_size(group, 1, runs), group.structure, group.rules
-        return self._compile(_calibration, static, group.rows(0), runs), runs
+        return self._compile(_calibration, static, (group.rows(0),), runs), runs
 
     def _compile(
-        self, function: Any, static: tuple[Any, ...], values: list[Any], size: int
+        self, function: Any, static: tuple[Any, ...], values: tuple[Any, ...], size: int
     ) -> Program:
-        shapes = tuple((jnp.shape(v), v.dtype) for v in values)
-        name = function, static, shapes, size
+        leaves, structure = jax.tree.flatten(values)
+        shapes = tuple((jnp.shape(v), v.dtype) for v in leaves)
+        name = function, static, structure, shapes, size
         if name not in self._compiled:
             trials = jax.ShapeDtypeStruct((size,), "int32")
-            self._compiled[name] = Program(function.lower(*static, values, self.key, trials))
+            self._compiled[name] = Program(function.lower(*static, *values, self.key, trials))
         return self._compiled[name]
 
-
-def _with_size(group: Group, settings: int, trials: int) -> Options:
-    """Return the group's options with the devices and the batch size for so many runs."""
-    over = spread(trials, settings if 0 in group.axes else 1)
-    copies = math.ceil(settings / over.settings) * over.devices
-    parts = group.parts
-    chunk = trials_at_once(parts["algorithms"], parts["task"], copies, group.options.rounds)
-    return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
-
-
-def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., None]) -> Plans:
-    """Measure the plans of one setting of a group, one for each rule."""
-    program, size = programs.calibration(group)
-    total, values = group.options.calibration_trials, group.rows(row)
-    moments = []
-    for first in range(0, total, size):
-        report("calibrating", first, total)
-        trials = jnp.arange(first, first + size, dtype="int32")
-        moments.append(jax.device_get(program(values, programs.key, trials)))
-    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
-    return jax.device_get(_pooled(joined))
-
-
-def simulate(
-    programs: Programs, group: Group, rows: np.ndarray, trials: np.ndarray, plans: list[Plans]
-) -> tuple[History, ...]:
-    """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …], on the host."""
-    program = programs.block(group, len(rows), len(trials))
-    swept = 0 in group.axes
-    stacked = jax.tree.map(
-        lambda *x: np.stack(x) if swept else x[0], *(_by_algorithm(group, plan) for plan in plans)
-    )
-    values = [*group.rows(rows), *jax.tree.leaves(stacked)]
-    histories = program(values, programs.key, jnp.asarray(trials, "int32"))
-    histories = jax.device_get(jax.block_until_ready(histories))
-    return histories if swept else jax.tree.map(lambda x: x[None], histories)
-
-
-class Calibrations:
-    """The plans of a study's settings, each measured once for all settings that share it."""
-
-    def __init__(self, programs: Programs) -> None:
-        self._programs = programs
-        self._plans: dict[str, Plans] = {}
-        self._signatures: dict[int, tuple[str, list[Any]]] = {}
-        self.diverged: set[int] = set()  # numbers of the algorithms with a plan that is not finite
+    def simulate(
+        self, group: Group, rows: np.ndarray, trials: np.ndarray, plans: list[Plans]
+    ) -> tuple[History, ...]:
+        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …]."""
+        program = self.block(group, len(rows), len(trials))
+        by_setting = [_by_algorithm(group, plan) for plan in plans]
+        stacked = jax.tree.map(lambda *settings: np.stack(settings), *by_setting)
+        return program(group.rows(rows), stacked, self.key, jnp.asarray(trials, "int32"))
 
     def plans(self, group: Group, row: int, report: Callable[..., None], stored: Any) -> Plans:
-        """Return the plans of a setting, one for each rule: known, stored, or measured now."""
+        """Return the plans of a setting, one for each rule: known, stored, or measured now.
+
+        Settings that differ in what a calibration does not depend on share theirs.
+        """
         if max(group.rules) < 0:
             return ()
         name = self._name(group, row)
         if name not in self._plans:
             plans = stored.load(name) if stored else None
             if plans is None:
-                plans = calibrate(self._programs, group, row, report)
+                plans = self.calibrate(group, row, report)
                 plans = stored.save(name, plans) if stored else plans
             self._plans[name] = plans
             finite = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
-            self.diverged |= {
-                number for number, rule in enumerate(group.rules) if rule >= 0 and not finite[rule]
-            }
+            self.diverged |= {n for n, r in enumerate(group.rules) if r >= 0 and not finite[r]}
         return self._plans[name]
 
-    def count(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
+    def calibrate(self, group: Group, row: int, report: Callable[..., None]) -> Plans:
+        """Measure the plans of one setting of a group, one for each rule."""
+        program, size = self._calibration(group)
+        total, values = group.options.calibration_trials, group.rows(row)
+        moments = []
+        for first in range(0, total, size):
+            report("calibrating", first, total)
+            trials = jnp.arange(first, first + size, dtype="int32")
+            moments.append(program(values, self.key, trials))
+        joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
+        return jax.device_get(_pooled(joined))
+
+    def calibrations(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
         """Return the number of different calibrations that these settings need."""
         calibrated = [group for group in groups if max(group.rules) >= 0]
         return len({self._name(group, row) for group in calibrated for row in rows})
@@ -229,7 +215,7 @@ class Calibrations:
     def _name(self, group: Group, row: int) -> str:
         """Return a digest of all that a calibration depends on, which the channel is not."""
         if id(group) not in self._signatures:
-            self._signatures[id(group)] = _signature(group, self._programs.key)
+            self._signatures[id(group)] = _signature(group, self.key)
         common, swept = self._signatures[id(group)]
         digest = hashlib.sha256(common.encode())
         for values in swept:
@@ -237,18 +223,25 @@ class Calibrations:
         return digest.hexdigest()[:32]
 
 
-def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
+def _with_size(group: Group, settings: int, trials: int) -> Options:
+    """Return the group's options with the devices and the batch size for so many runs."""
+    over = spread(trials, settings)
+    copies = math.ceil(settings / over.settings) * over.devices
+    parts = group.parts
+    chunk = trials_at_once(parts["algorithms"], parts["task"], copies, group.options.rounds)
+    return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
+
+
+def _signature(group: Group, key: Any) -> tuple[str, list[np.ndarray]]:
     """Return a fingerprint of what a group's settings share, and arrays of what they do not."""
     parts, options = group.parts, group.options
-    calibrated = [noise_free(a) for a in _of_rules(group.rules, parts["algorithms"])]
-    common, swept = [], []
-    for name, part in (*(("algorithm", a) for a in calibrated), ("task", parts["task"])):
-        leaves, structure = jax.tree.flatten(part)
-        extra = inputs.extra_axes(part, name).values()
-        for values, axes in zip(leaves, extra, strict=True):
-            if axes:
-                is_key = jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
-                swept.append(np.asarray(jax.random.key_data(values) if is_key else values))
-        fixed = [0 if axes else v for v, axes in zip(leaves, extra, strict=True)]
-        common.append(describe(jax.tree.unflatten(structure, fixed)))
+    calibrated = [*map(noise_free, _of_rules(group.rules, parts["algorithms"])), parts["task"]]
+    extra = [axes for part in calibrated for axes in inputs.extra_axes(part, "part").values()]
+    leaves, structure = jax.tree.flatten(calibrated)
+    fixed = [0 if axes else leaf for leaf, axes in zip(leaves, extra, strict=True)]
+    common = describe(jax.tree.unflatten(structure, fixed))
+    swept = []
+    for leaf in itertools.compress(leaves, extra):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        swept.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
     return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept

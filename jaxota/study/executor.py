@@ -24,7 +24,7 @@ from jaxota._core import batching
 from jaxota._core.batching import format_bytes, machine_memory
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.study.compile import Calibrations, Programs, simulate
+from jaxota.study.compile import Programs
 from jaxota.study.describe import describe, difference
 from jaxota.study.layout import Layout, choose_blocks, finish, moments, study_layout
 from jaxota.study.resolve import resolve
@@ -47,23 +47,17 @@ class StudyJob:
         self.study = self.settings.study
         self._memory = memory
         self._programs = Programs(self.study.key)
-        self._calibrations = Calibrations(self._programs)
         self._devices = threading.Lock()  # a chunk uses all devices
 
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
-        settings = self.settings
         if stored is None:
-            blocks = choose_blocks(
-                settings, lambda *size: self._programs.block(*size).memory, self._memory
-            )
-            return study_layout(settings, blocks)
-        order = {}
-        for axis in settings.axes:
-            places = axis.positions(stored.labels(axis.name))
-            order[axis.name] = places + [i for i in range(len(axis)) if i not in places]
-        blocks = {name: stored.blocks[name] for name in settings.traced_sizes}
-        return study_layout(settings, blocks | {"trial": stored.trials_per_block}, order)
+            measure = lambda *size: self._programs.block(*size).memory  # noqa: E731
+            blocks = choose_blocks(self.settings, measure, self._memory)
+        else:
+            blocks = {name: stored.blocks[name] for name in self.settings.traced_sizes}
+            blocks["trial"] = stored.trials_per_block
+        return study_layout(self.settings, blocks, stored)
 
     @property
     def bytes(self) -> int:
@@ -76,30 +70,25 @@ class StudyJob:
     def steps(self) -> float:
         """The users' local steps in the whole study."""
         rows = math.prod(self.settings.traced_sizes.values()) * self.study.trials
-        return sum(self._steps_per_row(g) for g in self.settings.groups.values()) * rows
+        return float(sum(group.steps for group in self.settings.groups.values()) * rows)
 
     def steps_of(self, layout: Layout, number: int) -> float:
         """Return the users' local steps in one chunk."""
-        group, _ = self._rows(layout, number)
-        rows = math.prod(stop - start for start, stop in layout.extent(number).values())
-        return self._steps_per_row(group) * rows
-
-    def _steps_per_row(self, group: Any) -> float:
-        parts = group.parts
-        steps = sum(parts["task"].users * a.local.steps for a in parts["algorithms"])
-        return float(steps * self.study.rounds)
+        group, rows = self._rows(layout, number)
+        first, last = list(layout.extent(number).values())[-1]
+        return float(group.steps * len(rows) * (last - first))
 
     @property
     def calibrations(self) -> int:
         """The number of different calibrations that the settings need."""
         rows = range(math.prod(self.settings.traced_sizes.values()))
-        return self._calibrations.count(self.settings.groups.values(), rows)
+        return self._programs.calibrations(self.settings.groups.values(), rows)
 
     @property
     def uncalibrated(self) -> set[str]:
         """The algorithms of which a calibration diverged, of those measured or read so far."""
         labels = list(self.study.algorithms)
-        return {labels[number] for number in self._calibrations.diverged}
+        return {labels[number] for number in self._programs.diverged}
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
@@ -160,16 +149,14 @@ class StudyJob:
         trials = first + np.arange(layout.trials_per_block)
         with self._devices:
             # Each is measured once, and then known.
-            measured = [
-                self._calibrations.plans(group, row, report, plans) for row in filled.tolist()
-            ]
+            measured = [self._programs.plans(group, row, report, plans) for row in filled.tolist()]
             report("running")
-            histories = simulate(self._programs, group, filled, trials, measured)
+            histories = self._programs.simulate(group, filled, trials, measured)
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
             results = moments(results, settings.scores, reference)
-        arrays = layout.empty(layout.region(number))
+        arrays = layout.empty(number)
         for place, by_name in enumerate(results):
             for name, values in by_name.items():
                 target = arrays[name][place]  # [axes…, trial or block, …]
@@ -224,15 +211,16 @@ class Memory:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk."""
-        region = self.layout.region(number)
-        for name, variable in self.layout.variables.items():
-            self._arrays[name][self.layout.where(variable, region)] = arrays[name]
+        self.layout.put(number, arrays, into=self._arrays)
         self._missing.discard(number)
 
     def dataset(self) -> Any:
         """Return all results, as an `xarray.Dataset`."""
+        import xarray  # slow to import
+
+        variables = {name: (dims, self._arrays[name]) for name, dims in self.layout.dims.items()}
         attributes = self._job.attributes | {"description": json.dumps(self._job.description)}
-        return finish(self.layout.dataset(self._arrays), attributes)
+        return finish(xarray.Dataset(variables, self.layout.coords), attributes)
 
 
 def open_sink(

@@ -41,6 +41,13 @@ class Group(NamedTuple):
         """Algorithms, channel and task, of all settings at once."""
         return jax.tree.unflatten(self.structure, self.values)
 
+    @property
+    def steps(self) -> int:
+        """The users' local steps of all algorithms in one trial of a setting."""
+        parts = self.parts
+        steps = sum(algorithm.local.steps for algorithm in parts["algorithms"])
+        return parts["task"].users * steps * self.options.rounds
+
     def rows(self, numbers: int | np.ndarray) -> list[Any]:
         """Return the leaves of one setting, or of several, by their numbers in the group."""
         return [

@@ -173,14 +173,12 @@ class Store:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        layout = self.layout
-        region, label = layout.region(number), layout.label(number)
+        layout, label = self.layout, self.layout.label(number)
         try:
             with filelock.FileLock(self.folder / ".lock"), process.placing:
                 if self.holds(number):
                     return
-                for name, variable in layout.variables.items():
-                    self._arrays[name][layout.where(variable, region)] = arrays[name]
+                layout.put(number, arrays, into=self._arrays)
                 record = {
                     "chunk": label,
                     "study": self.metadata["hash"],
@@ -200,7 +198,7 @@ class Store:
     def _arrays(self) -> dict[str, Any]:
         """The Zarr arrays, to be written to."""
         group = zarr.open_group(self.folder / "data.zarr", mode="r+")
-        return {name: group[name] for name in self.layout.variables}
+        return {name: group[name] for name in self.layout.dims}
 
     def dataset(self) -> Any:
         """Return all results, NaN where chunks are missing; InputError names damaged ones."""
@@ -218,11 +216,9 @@ class Store:
         data = data.isel({d: slice(layout.sizes[str(d)]) for d in data.dims})
         data = data.assign_coords(layout.coords)
         if missing:
-            data = data.load()
+            arrays = {name: data[name].load().values for name in layout.dims}
             for number in missing:
-                region = layout.region(number)
-                for name, variable in layout.variables.items():
-                    data[name].values[layout.where(variable, region)] = np.nan
+                layout.put(number, layout.empty(number), into=arrays)
         return finish(data, self.metadata["attributes"]).assign_attrs(
             chunks=layout.count,
             chunks_done=layout.count - len(missing),
@@ -254,9 +250,9 @@ class Store:
     def _checksum(self, number: int) -> str:
         """Return a digest of a chunk's files, and of which there are."""
         digest, index = hashlib.sha256(), self.layout.index(number)
-        for name, variable in self.layout.variables.items():
-            depth = max((n for n, d in enumerate(variable.dims, 1) if d in index), default=0)
-            place = [str(index.get(d, 0)) for d in variable.dims[:depth]]
+        for name, dims in self.layout.dims.items():
+            depth = max(n for n, d in enumerate(dims, 1) if d in index)
+            place = [str(index.get(d, 0)) for d in dims[:depth]]
             # One file, or several where models have become larger than they were.
             path = self.folder.joinpath("data.zarr", name, "c", *place)
             for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file()):
@@ -312,17 +308,18 @@ def _holds_other_files(folder: Path) -> bool:
 def _shape_arrays(folder: Path, layout: Layout, mode: Any) -> None:
     """Make an empty data set ("w"), with a checksum for each file, or let it grow ("r+")."""
     group: Any = zarr.open_group(folder / "data.zarr", mode=mode, zarr_format=3)
-    for name, variable in layout.variables.items():
+    for name, dims in layout.dims.items():
+        shape = tuple(layout.sizes[d] for d in dims)
         if mode == "r+":
-            group[name].resize(layout.shape(variable))
+            group[name].resize(shape)
             continue
         group.create_array(
             name,
-            shape=layout.shape(variable),
-            chunks=layout.chunk_shape(variable),
-            dtype=variable.dtype,
+            shape=shape,
+            chunks=tuple((layout.sizes | layout.blocks)[d] for d in dims),
+            dtype=layout.dtype,
             fill_value=np.nan,
-            dimension_names=variable.dims,
+            dimension_names=dims,
             compressors=[ZstdCodec(level=1), Crc32cCodec()],
         )
     for name, (dim, values) in layout.coords.items():
