@@ -27,7 +27,7 @@ from jaxota.calibration import noise_free, observe, pool
 from jaxota.history import History
 from jaxota.simulation import run_all
 from jaxota.study.describe import describe, fingerprint
-from jaxota.study.resolve import Group
+from jaxota.study.resolve import Group, shapes
 
 Plans = tuple[Plan, ...]  # one for each rule of a group
 
@@ -36,52 +36,48 @@ _COMPILERS = ThreadPoolExecutor(4)
 waiting = threading.Event()  # set once Python waits for XLA: a good time to import other things
 
 
-@functools.partial(compiled, static=("options", "structure", "axes"))
+@functools.partial(compiled, static=("options", "axes"))
 def _block(
     options: Options,
-    structure: Any,
     axes: tuple[int | None, ...],
-    values: list[Array],
+    parts: dict[str, Any],
     plans: tuple[Plan | None, ...],
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> tuple[History, ...]:
     """Run every algorithm in a block of settings × trials: [setting, trial, …].
 
-    Each setting has plans of its own; `axes` says which of the other values it has.
+    Each setting has plans of its own; `axes` says which of the parts' leaves it has.
     """
-    measured, planned = jax.tree.flatten(plans)
+    leaves, structure = jax.tree.flatten((parts, plans))
 
     def run(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
-        parts = jax.tree.unflatten(structure, rest[: len(axes)])
-        plans = jax.tree.unflatten(planned, rest[len(axes) :])
+        parts, plans = jax.tree.unflatten(structure, rest)
         return run_all(options, key, trials, **parts, plans=plans, initial=None)
 
-    all_axes = None, *axes, *[0] * len(measured)
-    histories = on_devices(run, options.over, [key, *values, *measured], all_axes, trials)
+    all_axes = None, *axes, *[0] * (len(leaves) - len(axes))
+    histories = on_devices(run, options.over, [key, *leaves], all_axes, trials)
     return histories if 0 in all_axes else jax.tree.map(lambda x: x[None], histories)
 
 
-@functools.partial(compiled, static=("options", "structure", "rules"))
+@functools.partial(compiled, static=("options", "rules"))
 def _calibration(
     options: Options,
-    structure: Any,
     rules: tuple[int, ...],
-    values: list[Array],
+    parts: dict[str, Any],
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> Any:
     """Return the moments of some calibration runs of each rule."""
 
-    def moments(values: list[Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
-        parts = jax.tree.unflatten(structure, values)
+    def moments(parts: dict[str, Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
         return tuple(
             observe(options, key, trials, algorithm, parts["task"], initial=None)
             for algorithm in _of_rules(rules, parts["algorithms"])
         )
 
-    return everywhere(moments, options.over)(values, key, trials)
+    return everywhere(moments, options.over)(parts, key, trials)
 
 
 @jax.jit
@@ -143,9 +139,8 @@ class Programs:
             lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype),
             _by_algorithm(group, jax.eval_shape(_pooled, moments)),
         )
-        options = _with_size(group, settings, trials)
-        values = group.rows(np.zeros(settings, int)), plans
-        return self._compile(_block, (options, group.structure, group.axes), values, trials)
+        static = _with_size(group, settings, trials), group.axes
+        return self._compile(_block, static, (group.rows(np.zeros(settings, int)), plans), trials)
 
     def _calibration(self, group: Group) -> tuple[Program, int]:
         """Return the program for some runs of a setting's calibration, and how many these are."""
@@ -154,15 +149,13 @@ class Programs:
         runs = trials_between_reports(
             algorithms, parts["task"], 1, options.rounds, options.calibration_trials
         )
-        static = _with_size(group, 1, runs), group.structure, group.rules
+        static = _with_size(group, 1, runs), group.rules
         return self._compile(_calibration, static, (group.rows(0),), runs), runs
 
     def _compile(
         self, function: Any, static: tuple[Any, ...], values: tuple[Any, ...], size: int
     ) -> Program:
-        leaves, structure = jax.tree.flatten(values)
-        shapes = tuple((jnp.shape(v), v.dtype) for v in leaves)
-        name = function, static, structure, shapes, size
+        name = function, static, shapes(values), size
         if name not in self._compiled:
             trials = jax.ShapeDtypeStruct((size,), "int32")
             self._compiled[name] = Program(function.lower(*static, *values, self.key, trials))
@@ -198,12 +191,12 @@ class Programs:
     def calibrate(self, group: Group, row: int, report: Callable[..., None]) -> Plans:
         """Measure the plans of one setting of a group, one for each rule."""
         program, size = self._calibration(group)
-        total, values = group.options.calibration_trials, group.rows(row)
+        total, parts = group.options.calibration_trials, group.rows(row)
         moments = []
         for first in range(0, total, size):
             report("calibrating", first, total)
             trials = jnp.arange(first, first + size, dtype="int32")
-            moments.append(program(values, self.key, trials))
+            moments.append(program(parts, self.key, trials))
         joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
         return jax.device_get(_pooled(joined))
 

@@ -24,35 +24,34 @@ class Group(NamedTuple):
 
     Attributes:
         options: rounds and other static counts.
-        structure: the tree of {"algorithms": (…), "channel": …, "task": …}.
-        values: the leaves of that tree.
-        axes: 0 for each leaf that has a row for each setting, None for the others.
+        parts: {"algorithms": (…), "channel": …, "task": …}, of all settings at once.
+        axes: for each leaf of the parts, 0 if it has a row for each setting, else None.
         rules: the number of each algorithm's calibration, -1 if it needs none.
     """
 
     options: arguments.Options
-    structure: Any
-    values: list[Any]
+    parts: dict[str, Any]
     axes: tuple[int | None, ...]
     rules: tuple[int, ...]
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """Algorithms, channel and task, of all settings at once."""
-        return jax.tree.unflatten(self.structure, self.values)
-
-    @property
     def steps(self) -> int:
         """The users' local steps of all algorithms in one trial of a setting."""
-        parts = self.parts
-        steps = sum(algorithm.local.steps for algorithm in parts["algorithms"])
-        return parts["task"].users * steps * self.options.rounds
+        steps = sum(algorithm.local.steps for algorithm in self.parts["algorithms"])
+        return self.parts["task"].users * steps * self.options.rounds
 
-    def rows(self, numbers: int | np.ndarray) -> list[Any]:
-        """Return the leaves of one setting, or of several, by their numbers in the group."""
-        return [
-            v[numbers] if axis == 0 else v for v, axis in zip(self.values, self.axes, strict=True)
-        ]
+    def rows(self, numbers: int | np.ndarray) -> dict[str, Any]:
+        """Return the parts of one setting, or of several, by their numbers in the group."""
+        leaves, structure = jax.tree.flatten(self.parts)
+        pairs = zip(leaves, self.axes, strict=True)
+        rows = [leaf[numbers] if axis == 0 else leaf for leaf, axis in pairs]
+        return jax.tree.unflatten(structure, rows)
+
+
+def shapes(values: Any) -> tuple[Any, ...]:
+    """Return the structure of a tree with shapes and types of its leaves: programs differ by it."""
+    leaves, structure = jax.tree.flatten(values)
+    return structure, *((jnp.shape(leaf), leaf.dtype) for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +86,7 @@ class Settings:
     @property
     def programs(self) -> int:
         """The number of programs to compile, not counting calibrations."""
-        groups = self.groups.values()
-        shapes = ([(jnp.shape(v), v.dtype) for v in group.values] for group in groups)
-        return len({(g.structure, g.axes, *s) for g, s in zip(groups, shapes, strict=True)})
+        return len({(group.axes, *shapes(group.parts)) for group in self.groups.values()})
 
 
 def resolve(study: Study, max_programs: int | None = None) -> Settings:
@@ -239,17 +236,15 @@ def _check_group(study: Study, algorithms: list[Any], channel: Any, task: Any) -
     counts = study.rounds, study.trials, study.calibration_trials
     workload = arguments.Workload(*counts, all_in_memory=endless)
     checked = [arguments.checked_setting(a, channel, task, workload, every) for a in algorithms]
-    setting, options = checked[0]
-    algorithms = [each.algorithm for each, _ in checked]
-    named = [("algorithm", algorithm) for algorithm in algorithms]
-    named += [("channel", setting.channel), ("task", setting.task)]
-    extra = [axes for name, part in named for axes in inputs.extra_axes(part, name).values()]
-    values, structure = jax.tree.flatten(
-        {"algorithms": tuple(algorithms), "channel": setting.channel, "task": setting.task}
+    (_, channel, task), options = checked[0]
+    algorithms = [setting.algorithm for setting, _ in checked]
+    axes = tuple(
+        0 if swept else None
+        for part in (*algorithms, channel, task)
+        for swept in inputs.extra_axes(part, "part").values()
     )
-    axes = tuple(0 if swept else None for swept in extra)
-    options = options._replace(average_scores=True)
-    return Group(options, structure, values, axes, _rules(algorithms))
+    parts = {"algorithms": tuple(algorithms), "channel": channel, "task": task}
+    return Group(options._replace(average_scores=True), parts, axes, _rules(algorithms))
 
 
 def _rules(algorithms: list[Any]) -> tuple[int, ...]:
@@ -270,11 +265,9 @@ def _scores(group: Group) -> list[str]:
         problem = task.problem(0)
         return problem.score(jnp.zeros(problem.dim, "float32"))
 
-    task = jax.tree.unflatten(group.structure, group.rows(0))["task"]
-    names = list(jax.eval_shape(score, task))
+    names = list(jax.eval_shape(score, group.rows(0)["task"]))
     check_scores(names)
-    pairs = [(n, other) for n in names for other in (f"average_{n}", f"{n}_difference")]
-    for name, other in pairs:
+    for name, other in ((n, o) for n in names for o in (f"average_{n}", f"{n}_difference")):
         if other in names:
             raise InputError(
                 f"task must not name a score {other!r} beside {name!r}, as a study has that name "
@@ -298,11 +291,9 @@ def field_paths(part: Any, path: str) -> dict[str, Mapping[str, Any]]:
 
 def find_field(name: str, known: dict[str, Mapping[str, Any]]) -> str:
     """Return the path of a field; InputError with the nearest names, or with all candidates."""
-    candidates = [path for path in known if path == name or path.endswith(f".{name}")]
-    if name in candidates:
-        return name
-    if len(candidates) == 1:
-        return candidates[0]
+    candidates = [path for path in known if path.endswith(f".{name}")]
+    if name in known or len(candidates) == 1:
+        return name if name in known else candidates[0]
     if candidates:
         raise InputError(f"{name} must be spelled out, one of {', '.join(candidates)}")
     short = sorted({path.rsplit(".", 1)[-1] for path in known if "." in path})
