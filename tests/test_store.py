@@ -401,7 +401,7 @@ def test_a_damaged_study_json_is_one_line(out):
 
 def test_a_chunk_written_twice_keeps_the_first(out, whole):
     """The second may be of fewer devices, whose last places differ."""
-    store = Store.open(out)
+    store = Store(out)
     arrays = {name: np.zeros_like(v) for name, v in store.layout.empty(0).items()}
     before = listing(out)
     store.write(0, arrays)

@@ -10,10 +10,12 @@ nothing but the fill value is left out: that a file is there, or is not, says no
 """
 
 import collections
+import contextlib
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,20 @@ FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
 
 
+@contextlib.contextmanager
+def _writing(what: str, folder: Path) -> Iterator[None]:
+    """Hold the lock of a store while `what` is written; a disk without room is an InputError."""
+    try:
+        with filelock.FileLock(folder / ".lock"), process.placing:
+            yield
+    except OSError as error:
+        kept = len(list((folder / "commits").glob("*.json")))
+        raise InputError(
+            f"{what} could not be written to {folder}: {error.strerror or error}; finished "
+            f"chunks ({kept}) are kept: make room, and go on with --resume"
+        ) from None
+
+
 class StoredPlans:
     """Calibrations in the folder of a store, one file each, for all processes that work at it."""
 
@@ -43,7 +59,7 @@ class StoredPlans:
     def load(self, name: str) -> Plans | None:
         """Return the stored plans of this name, or None."""
         try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
+            with np.load(self.folder / f"{name}.npz", allow_pickle=False) as stored:
                 fields = dict(stored)
         except Exception:  # not there, or damaged in any of the ways that a file can be
             return None
@@ -57,45 +73,31 @@ class StoredPlans:
         """Store plans; return the stored ones, as another process may have been faster."""
         fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
         fields = {name: values for name, values in fields.items() if values is not None}
-        try:
-            with filelock.FileLock(self.folder.parent / ".lock"):
-                stored = self.load(name)
-                if stored is None:
-                    self.folder.mkdir(exist_ok=True)
-                    with files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
-                        np.savez(file, **fields)
-        except OSError as error:
-            raise InputError(
-                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
-                "finished chunks are kept: make room, and go on with --resume"
-            ) from None
+        path = self.folder / f"{name}.npz"
+        with _writing("a calibration", self.folder.parent):
+            stored = self.load(name)
+            if stored is None:
+                with files.replacing(path) as (draft,), open(draft, "wb") as file:
+                    np.savez(file, **fields)
         return stored or plans
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.npz"
 
 
 class Store:
     """The chunks of a study in a folder, which can be read without the study.
 
     Attributes:
-        folder: where the store is.
+        folder: where the store is; it may be written while it is open.
         metadata: the content of study.json.
         layout: the arrays and their chunks.
         plans: the calibrations.
     """
 
-    def __init__(self, folder: Path, metadata: dict[str, Any]) -> None:
-        self.folder, self.metadata = folder, metadata
-        self.layout = Layout.from_json(metadata["space"])
+    def __init__(self, folder: Path, shared: bool = False) -> None:
+        self.folder, self.metadata = folder, _read_metadata(folder)
+        self.layout = Layout.from_json(self.metadata["space"])
         self.plans = StoredPlans(folder / "plans")
-        self._shared = False  # whether other processes may work at it
+        self._shared = shared  # whether other processes may work at it
         self._complete: set[str] = set()  # chunks whose files were checked
-
-    @classmethod
-    def open(cls, folder: Path) -> "Store":
-        """Open the store in a folder, perhaps while it is being written."""
-        return cls(folder, _read_metadata(folder))
 
     @classmethod
     def create(cls, folder: Path, job: Any, resume: bool, spec: Any = None) -> "Store":
@@ -114,49 +116,17 @@ class Store:
             with process.placing:
                 folder.mkdir(parents=True, exist_ok=True)
                 with filelock.FileLock(folder / ".lock"):
-                    if (folder / STUDY).exists():
-                        return cls._resume(folder, job, spec)
-                    layout = layout or job.layout()
-                    metadata = _metadata(job, layout, spec)
-                    (folder / "commits").mkdir(exist_ok=True)
-                    _shape_arrays(folder, layout, "w")
-                    _write_json(folder / STUDY, metadata)
-                    return cls(folder, metadata)
+                    exists = (folder / STUDY).exists()  # another process may have been faster
+                    if exists:
+                        _grow(folder, job, spec)
+                    else:
+                        (folder / "commits").mkdir(exist_ok=True)
+                        layout = layout or job.layout()
+                        _shape_arrays(folder, layout, "w")
+                        _write_json(folder / STUDY, _metadata(job, layout, spec))
         except OSError as error:
             raise InputError(f"{folder} must be a folder that can be written: {error}") from None
-
-    @classmethod
-    def _resume(cls, folder: Path, job: Any, spec: Any) -> "Store":
-        """Open the store of a job and give it the trials and settings that it lacks."""
-        stored = _read_metadata(folder)
-        differs = difference(job.description, stored["description"])
-        if differs:
-            raise InputError(f"{folder} holds a store of another study: {differs}")
-        before = Layout.from_json(stored["space"])
-        layout = job.layout(before)
-        if layout.trials < before.trials:
-            raise InputError(
-                f"{folder} holds {before.trials} trials: trials must be at least as many, "
-                f"got {layout.trials}"
-            )
-        metadata = _metadata(job, layout, spec or stored["spec"])
-        for name, meanings in stored["meanings"].items():
-            labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
-            for label, old, new in labelled:
-                differs = difference(new, old)
-                if differs:
-                    raise InputError(f"{folder} holds another {name} {label}: {differs}")
-        if metadata != stored:
-            _shape_arrays(folder, layout, "r+")
-            _write_json(folder / STUDY, metadata)
-        # Remove what killed processes left: this one has the lock, so that nobody writes now.
-        for place in (folder / "commits", folder / "plans", folder):
-            files.clear(place)
-        for path in folder.rglob("*.partial"):
-            path.unlink()
-        store = cls(folder, metadata)
-        store._shared = True
-        return store
+        return cls(folder, shared=exists)
 
     def missing(self) -> list[int]:
         """Return the numbers of the chunks without a record, or with damaged files.
@@ -173,26 +143,18 @@ class Store:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        layout, label = self.layout, self.layout.label(number)
-        try:
-            with filelock.FileLock(self.folder / ".lock"), process.placing:
-                if self.holds(number):
-                    return
-                layout.put(number, arrays, into=self._arrays)
-                record = {
-                    "chunk": label,
-                    "study": self.metadata["hash"],
-                    "covers": layout.extent(number),
-                    "sha256": self._checksum(number),
-                }
-                _write_json(self.folder / "commits" / f"{label}.json", record)
-        except OSError as error:
-            kept = len(list((self.folder / "commits").glob("*.json")))
-            raise InputError(
-                f"chunk {label} could not be written to {self.folder}: "
-                f"{error.strerror or error}; {kept} of {layout.count} chunks are kept: make "
-                "room, and go on with --resume"
-            ) from None
+        label = self.layout.label(number)
+        with _writing(f"chunk {label}", self.folder):
+            if self.holds(number):
+                return
+            self.layout.put(number, arrays, into=self._arrays)
+            record = {
+                "chunk": label,
+                "study": self.metadata["hash"],
+                "covers": self.layout.extent(number),
+                "sha256": self._checksum(number),
+            }
+            _write_json(self.folder / "commits" / f"{label}.json", record)
 
     @functools.cached_property
     def _arrays(self) -> dict[str, Any]:
@@ -261,6 +223,36 @@ class Store:
                     heading = f"{name} {file.relative_to(path)} {len(content)} "
                     digest.update(heading.encode() + content)
         return digest.hexdigest()
+
+
+def _grow(folder: Path, job: Any, spec: Any) -> None:
+    """Give the store of a job the trials and settings that it lacks."""
+    stored = _read_metadata(folder)
+    differs = difference(job.description, stored["description"])
+    if differs:
+        raise InputError(f"{folder} holds a store of another study: {differs}")
+    before = Layout.from_json(stored["space"])
+    layout = job.layout(before)
+    if layout.trials < before.trials:
+        raise InputError(
+            f"{folder} holds {before.trials} trials: trials must be at least as many, "
+            f"got {layout.trials}"
+        )
+    metadata = _metadata(job, layout, spec or stored["spec"])
+    for name, meanings in stored["meanings"].items():
+        labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
+        for label, old, new in labelled:
+            differs = difference(new, old)
+            if differs:
+                raise InputError(f"{folder} holds another {name} {label}: {differs}")
+    if metadata != stored:
+        _shape_arrays(folder, layout, "r+")
+        _write_json(folder / STUDY, metadata)
+    # Remove what killed processes left: this one has the lock, so that nobody writes now.
+    for place in (folder / "commits", folder / "plans", folder):
+        files.clear(place)
+    for path in folder.rglob("*.partial"):
+        path.unlink()
 
 
 def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:

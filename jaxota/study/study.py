@@ -107,4 +107,4 @@ def open(folder: Path) -> Any:
     """
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    return Store.open(inputs.path("folder", folder)).dataset()
+    return Store(inputs.path("folder", folder)).dataset()
