@@ -33,6 +33,8 @@ from jaxota.study.study import Study
 if TYPE_CHECKING:
     from jaxota.study.store import Store
 
+_devices = threading.RLock()  # a chunk uses all devices of its process
+
 
 class StudyJob:
     """A study, checked, whose chunks can be computed, with what was compiled and calibrated for it.
@@ -47,7 +49,6 @@ class StudyJob:
         self.study = self.settings.study
         self._memory = memory
         self._programs = Programs(self.study.key)
-        self._devices = threading.Lock()  # a chunk uses all devices
 
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
@@ -147,7 +148,7 @@ class StudyJob:
         block = math.prod(layout.blocks[name] for name in settings.traced_sizes)
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
-        with self._devices:
+        with _devices:
             # Each is measured once, and then known.
             measured = [self._programs.plans(group, row, report, plans) for row in filled.tolist()]
             report("running")
@@ -189,14 +190,7 @@ class Memory:
 
     plans = None
 
-    def __init__(self, job: Any) -> None:
-        most = machine_memory()
-        if job.bytes > most:
-            raise InputError(
-                "trials or rounds must be smaller: the results would take "
-                f"{format_bytes(job.bytes)}, and this machine has {format_bytes(most)} of memory; "
-                "or give a folder to keep them in, or keep means"
-            )
+    def __init__(self, job: StudyJob) -> None:
         self.layout = job.layout()
         self._job, self._arrays = job, self.layout.empty()
         self._missing = set(range(self.layout.count))
@@ -223,38 +217,42 @@ class Memory:
         return finish(xarray.Dataset(variables, self.layout.coords), attributes)
 
 
+def check_room(job: StudyJob, out: Path | None) -> None:
+    """Raise InputError where the disk, or without a folder the memory, cannot hold the results."""
+    if out is None:
+        free = machine_memory()
+        owner = f"this machine has {format_bytes(free)} of memory; or give a folder"
+    else:
+        folder = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
+        free = shutil.disk_usage(folder).free
+        owner = f"{folder} has only {format_bytes(free)} free"
+    begun = out is not None and (out / "study.json").exists()
+    if job.bytes > free and not begun:
+        raise InputError(
+            f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, "
+            f"and {owner}, or keep means"
+        )
+
+
 def open_sink(
-    job: Any, out: Path | None, resume: bool = False, spec: Any = None
+    job: StudyJob, out: Path | None, resume: bool = False, spec: Any = None
 ) -> "Memory | Store":
     """Open the place for a job's chunks: a store in the folder `out`, or memory.
 
     `spec` is plain data that the store keeps: the command that made it.
     """
+    check_room(job, out)
     if out is None:
         if resume:
             raise InputError("resume must come with a folder that holds the store to go on with")
         return Memory(job)
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    check_disk(job, out)
     return Store.create(out, job, resume, spec)
 
 
-def check_disk(job: Any, out: Path) -> None:
-    """Raise InputError where the disk has no room for a store that is not there yet."""
-    folder = out.resolve()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if job.bytes > free and not (out / "study.json").exists():
-        raise InputError(
-            "trials or rounds must be smaller: the results would take "
-            f"{format_bytes(job.bytes)}, and {folder} has only {format_bytes(free)} free"
-        )
-
-
 def drive(
-    job: Any,
+    job: StudyJob,
     sink: "Memory | Store",
     *,
     shard: tuple[int, int] = (0, 1),
@@ -264,7 +262,7 @@ def drive(
     """Compute the chunks of a job that its sink lacks; arguments are those of `Study.run`."""
     place, shards = shard
     pending = [number for number in sink.missing() if number % shards == place]
-    steps, done = job.steps / max(1, sink.layout.count), 0
+    steps, done = job.steps / sink.layout.count, 0
 
     def progress(stage: str = "running", now: int = 0, of: int | None = None) -> None:
         if stage == "running":
@@ -272,16 +270,12 @@ def drive(
         else:  # a calibration counts its own runs
             report(stage, now, of, steps=0.0)
 
-    def compute_here(number: int) -> None:
-        if not sink.holds(number):  # another process may have been faster
-            sink.write(number, job.compute(sink.layout, number, progress, sink.plans))
-
     progress()
     with contextlib.ExitStack() as stack:
         if executor is None:
             # Two threads take turns: while one writes a chunk, the devices compute the next.
             executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
-            task: Callable[[int], Any] = compute_here
+            task: Callable[[int], Any] = functools.partial(_compute, job, sink, progress)
         else:
             task = _worker_task(job, sink)
         futures = [executor.submit(task, number) for number in pending]
@@ -291,6 +285,12 @@ def drive(
             future.result()
             done += 1
             progress()
+
+
+def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
+    """Compute a chunk and keep it, unless another process was faster."""
+    if not sink.holds(number):
+        sink.write(number, job.compute(sink.layout, number, report, sink.plans))
 
 
 def _worker_task(job: StudyJob, sink: Any) -> Callable[[int], int]:
@@ -306,20 +306,16 @@ def _worker_task(job: StudyJob, sink: Any) -> Callable[[int], int]:
     )
 
 
-_worker_devices = threading.Lock()  # a chunk uses all devices of its process
-
-
 def compute_in_worker(pickled: bytes, folder: str, number: int) -> int:
     """Compute a chunk of a pickled study, unless it is there, and write it to the store."""
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    with _worker_devices:
-        job, store = _unpickled_job(pickled), Store.open(Path(folder))
+    with _devices:
+        job, store = _unpickled_job(pickled), Store(Path(folder))
         differs = difference(job.description, store.metadata["description"])
         if differs:
             raise InputError(f"{folder} holds another study than a worker has: {differs}")
-        if not store.holds(number):
-            store.write(number, job.compute(store.layout, number, plans=store.plans))
+        _compute(job, store, lambda *_: None, number)
     return number
 
 

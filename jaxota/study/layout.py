@@ -14,8 +14,7 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS
 from jaxota.study.resolve import Group, Settings
 
-# Results whose mean over trials nobody reads: models, and every user's power.
-NOT_AVERAGED = ("model", "average", "user_power", "user_control_power")
+NOT_AVERAGED = ("model", "average")  # results whose mean over trials nobody reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,14 +172,10 @@ def moment_dims(
     dims = {}
     for name, rest in results.items():
         if name not in NOT_AVERAGED:
-            for kind in ("", "_difference") if is_score(name, scores) else ("",):
+            compared = name.removeprefix("average_") in scores  # with the reference
+            for kind in ("", "_difference") if compared else ("",):
                 dims |= {f"{name}{kind}_{moment}": rest for moment in ("mean", "m2")}
     return dims | dict.fromkeys(("trials", "used", "pairs"), ())
-
-
-def is_score(name: str, scores: list[str]) -> bool:
-    """Whether a result is a score of the last or of the average model."""
-    return name.removeprefix("average_") in scores
 
 
 def moments(
@@ -205,7 +200,7 @@ def moments(
                 continue
             values = values.astype(np.float64)
             found |= _mean_and_m2(name, values, used)
-            if is_score(name, scores):
+            if name.removeprefix("average_") in scores:
                 with np.errstate(invalid="ignore"):  # inf − inf, which is left out
                     difference = values - results[reference][name]
                 found |= _mean_and_m2(f"{name}_difference", difference, paired)
