@@ -218,7 +218,12 @@ class Summary:
 
 
 def metric_of(dataset: Any, metric: str | None) -> str:
-    """Return the metric, or the study's own for None; InputError if the task has no such score."""
+    """Return the metric, or the study's own for None; InputError if the task has no such score.
+
+    Args:
+        dataset: of `Study.run` or `jo.open`.
+        metric: the name of a score.
+    """
     scores = list(dataset.attrs["scores"])
     if metric is not None and metric not in scores:
         raise InputError(f"--metric must be one of {', '.join(scores)}, got {metric!r}")
@@ -226,7 +231,12 @@ def metric_of(dataset: Any, metric: str | None) -> str:
 
 
 def summary(dataset: Any, metric: str, difference: bool = False) -> Summary:
-    """Summarise a score, or its paired difference to the reference."""
+    """Summarise a score over the trials of a study, whether these or means were kept.
+
+    Args:
+        dataset, metric: as of `metric_of`.
+        difference: summarise the paired difference to the study's reference instead.
+    """
     if dataset.attrs["keep"] == "mean":
         name = f"{metric}_difference" if difference else metric
         used = dataset.pairs if difference else dataset.used
@@ -256,6 +266,9 @@ def power_ratio(dataset: Any) -> Any:
     """Return [algorithm, axes…, round] the mean over trials of the larger block's ‖x_i‖²/P.
 
     Where means were kept, this is the larger of both means.
+
+    Args:
+        dataset: as of `metric_of`.
     """
     means = dataset.attrs["keep"] == "mean"
     names = ("power_mean", "control_power_mean") if means else ("power", "control_power")
@@ -268,7 +281,11 @@ def power_ratio(dataset: Any) -> Any:
 
 
 def diverged(dataset: Any) -> Any:
-    """Return [algorithm, axes…, trial] whether a trial left the finite numbers."""
+    """Return [algorithm, axes…, trial] whether a trial left the finite numbers.
+
+    Args:
+        dataset: as of `metric_of`, of a study that kept trials.
+    """
     # A model shorter than the longest of the study ends in NaN, in all trials of its setting.
     absent = dataset.model.isnull()
     padding = absent.all(("algorithm", "trial")) & ~absent.all(("algorithm", "trial", "parameter"))
