@@ -1,7 +1,7 @@
 """A study's compiled programs, and the calibrations measured with them.
 
-Each structure has two programs: a calibration, and a block of settings × trials. They are compiled
-when they are first needed, and say how much memory they take before they run.
+Each structure has a program for a block of settings × trials, and one for each kind of calibration.
+They are compiled when they are first needed, and say how much memory they take before they run.
 """
 
 import functools
@@ -23,13 +23,13 @@ from jaxota._core.arguments import Options
 from jaxota._core.batching import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, spread
 from jaxota._core.state import Plan
+from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free, observe, pool
 from jaxota.history import History
 from jaxota.simulation import run_all
 from jaxota.study.describe import describe, fingerprint
 from jaxota.study.resolve import Group, shapes
-
-Plans = tuple[Plan, ...]  # one for each rule of a group
+from jaxota.tasks.problem import Task
 
 # XLA compiles a program on one core, mostly: several programs compile side by side.
 _COMPILERS = ThreadPoolExecutor(4)
@@ -61,39 +61,25 @@ def _block(
     return histories if 0 in all_axes else jax.tree.map(lambda x: x[None], histories)
 
 
-@functools.partial(compiled, static=("options", "rules"))
-def _calibration(
+@functools.partial(compiled, static=("options",))
+def _moments(
     options: Options,
-    rules: tuple[int, ...],
-    parts: dict[str, Any],
+    algorithm: Algorithm,
+    task: Task,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> Any:
-    """Return the moments of some calibration runs of each rule."""
+    """Return the moments of some calibration runs."""
 
-    def moments(parts: dict[str, Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
-        return tuple(
-            observe(options, key, trials, algorithm, parts["task"], initial=None)
-            for algorithm in _of_rules(rules, parts["algorithms"])
-        )
+    def on_device(algorithm: Any, task: Any, key: Any, trials: Any) -> Any:
+        return observe(options, key, trials, algorithm, task, initial=None)
 
-    return everywhere(moments, options.over)(parts, key, trials)
+    return everywhere(on_device, options.over)(algorithm, task, key, trials)
 
 
 @jax.jit
-def _pooled(moments: Any) -> Plans:
-    """Return the plan of each rule."""
-    return tuple(pool(*each) for each in moments)
-
-
-def _of_rules(rules: tuple[int, ...], algorithms: Any) -> list[Any]:
-    """Return the first algorithm of each rule."""
-    return [algorithms[rules.index(rule)] for rule in range(1 + max(rules))]
-
-
-def _by_algorithm(group: Group, plans: Any) -> tuple[Any, ...]:
-    """Return each algorithm's plan, or None where it needs none."""
-    return tuple(plans[rule] if rule >= 0 else None for rule in group.rules)
+def _pooled(moments: Any) -> Plan:
+    return pool(*moments)
 
 
 class Program:
@@ -129,28 +115,33 @@ class Programs:
         self.key = key
         self.diverged: set[int] = set()
         self._compiled: dict[Any, Program] = {}
-        self._plans: dict[str, Plans] = {}
-        self._signatures: dict[int, tuple[str, list[Any]]] = {}
+        self._plans: dict[str, Plan] = {}
+        self._signatures: dict[int, Any] = {}
 
     def block(self, group: Group, settings: int, trials: int) -> Program:
         """Return the program for a block of so many settings × trials."""
-        moments = self._calibration(group)[0].out_info if max(group.rules) >= 0 else ()
-        plans = jax.tree.map(
-            lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype),
-            _by_algorithm(group, jax.eval_shape(_pooled, moments)),
+        plans = tuple(
+            jax.eval_shape(_pooled, self._calibration(group, number, 0)[0].out_info)
+            if algorithm.needs
+            else None
+            for number, algorithm in enumerate(group.parts["algorithms"])
         )
+        by_setting = jax.tree.map(
+            lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
+        )
+        values = group.rows(np.zeros(settings, int)), by_setting
         static = _with_size(group, settings, trials), group.axes
-        return self._compile(_block, static, (group.rows(np.zeros(settings, int)), plans), trials)
+        return self._compile(_block, static, values, trials)
 
-    def _calibration(self, group: Group) -> tuple[Program, int]:
-        """Return the program for some runs of a setting's calibration, and how many these are."""
-        parts, options = group.parts, group.options
-        algorithms = _of_rules(group.rules, parts["algorithms"])
+    def _calibration(self, group: Group, number: int, row: int) -> tuple[Program, Any, int]:
+        """Return the program for some runs of a calibration, its parts, and how many runs."""
+        parts, options = group.rows(row), group.options
+        values = noise_free(parts["algorithms"][number]), parts["task"]
         runs = trials_between_reports(
-            algorithms, parts["task"], 1, options.rounds, options.calibration_trials
+            values[:1], parts["task"], 1, options.rounds, options.calibration_trials
         )
-        static = _with_size(group, 1, runs), group.rules
-        return self._compile(_calibration, static, (group.rows(0),), runs), runs
+        program = self._compile(_moments, (_with_size(group, 1, runs),), values, runs)
+        return program, values, runs
 
     def _compile(
         self, function: Any, static: tuple[Any, ...], values: tuple[Any, ...], size: int
@@ -162,58 +153,71 @@ class Programs:
         return self._compiled[name]
 
     def simulate(
-        self, group: Group, rows: np.ndarray, trials: np.ndarray, plans: list[Plans]
+        self,
+        group: Group,
+        rows: np.ndarray,
+        trials: np.ndarray,
+        report: Callable[..., None],
+        stored: Any,
     ) -> tuple[History, ...]:
-        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …]."""
-        program = self.block(group, len(rows), len(trials))
-        by_setting = [_by_algorithm(group, plan) for plan in plans]
-        stacked = jax.tree.map(lambda *settings: np.stack(settings), *by_setting)
-        return program(group.rows(rows), stacked, self.key, jnp.asarray(trials, "int32"))
+        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …].
 
-    def plans(self, group: Group, row: int, report: Callable[..., None], stored: Any) -> Plans:
-        """Return the plans of a setting, one for each rule: known, stored, or measured now.
-
-        Settings that differ in what a calibration does not depend on share theirs.
+        Plans that are neither known nor `stored` are measured first.
         """
-        if max(group.rules) < 0:
-            return ()
-        name = self._name(group, row)
-        if name not in self._plans:
-            plans = stored.load(name) if stored else None
-            if plans is None:
-                plans = self.calibrate(group, row, report)
-                plans = stored.save(name, plans) if stored else plans
-            self._plans[name] = plans
-            finite = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
-            self.diverged |= {n for n, r in enumerate(group.rules) if r >= 0 and not finite[r]}
-        return self._plans[name]
+        plans = [self._plans_of(group, row, report, stored) for row in rows.tolist()]
+        by_setting = jax.tree.map(lambda *settings: np.stack(settings), *plans)
+        report("running")
+        program = self.block(group, len(rows), len(trials))
+        return program(group.rows(rows), by_setting, self.key, jnp.asarray(trials, "int32"))
 
-    def calibrate(self, group: Group, row: int, report: Callable[..., None]) -> Plans:
-        """Measure the plans of one setting of a group, one for each rule."""
-        program, size = self._calibration(group)
-        total, parts = group.options.calibration_trials, group.rows(row)
+    def _plans_of(
+        self, group: Group, row: int, report: Callable[..., None], stored: Any
+    ) -> tuple[Plan | None, ...]:
+        """Return the plan of each algorithm in a setting, None for one that needs none."""
+        plans = []
+        for number, name in enumerate(self._names(group, row)):
+            plan = self._plans.get(name) or (stored.load(name) if stored and name else None)
+            if name and plan is None:
+                plan = self.calibrate(group, number, row, report)
+                plan = stored.save(name, plan) if stored else plan
+            if plan is not None:
+                self._plans[name] = plan
+                if not all(np.isfinite(values).all() for values in jax.tree.leaves(plan)):
+                    self.diverged.add(number)
+            plans.append(plan)
+        return tuple(plans)
+
+    def calibrate(self, group: Group, number: int, row: int, report: Callable[..., None]) -> Plan:
+        """Measure the plan of an algorithm in one setting of a group."""
+        program, parts, size = self._calibration(group, number, row)
+        total = group.options.calibration_trials
         moments = []
         for first in range(0, total, size):
             report("calibrating", first, total)
             trials = jnp.arange(first, first + size, dtype="int32")
-            moments.append(program(parts, self.key, trials))
+            moments.append(program(*parts, self.key, trials))
         joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
         return jax.device_get(_pooled(joined))
 
     def calibrations(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
-        """Return the number of different calibrations that these settings need."""
-        calibrated = [group for group in groups if max(group.rules) >= 0]
-        return len({self._name(group, row) for group in calibrated for row in rows})
+        """Return the number of these settings whose calibrations differ."""
+        names = {self._names(group, row) for group in groups for row in rows}
+        return sum(any(of_setting) for of_setting in names)
 
-    def _name(self, group: Group, row: int) -> str:
-        """Return a digest of all that a calibration depends on, which the channel is not."""
+    def _names(self, group: Group, row: int) -> tuple[str, ...]:
+        """Return a digest of all that each algorithm's calibration depends on, or "".
+
+        Settings and algorithms that differ in nothing else, such as the channel, share a plan.
+        """
         if id(group) not in self._signatures:
-            self._signatures[id(group)] = _signature(group, self.key)
-        common, swept = self._signatures[id(group)]
-        digest = hashlib.sha256(common.encode())
-        for values in swept:
-            digest.update(values[row].tobytes())
-        return digest.hexdigest()[:32]
+            self._signatures[id(group)] = _signatures(group, self.key)
+        names = []
+        for common, swept in self._signatures[id(group)]:
+            digest = hashlib.sha256(common.encode())
+            for values in swept:
+                digest.update(values[row].tobytes())
+            names.append(digest.hexdigest()[:32] if common else "")
+        return tuple(names)
 
 
 def _with_size(group: Group, settings: int, trials: int) -> Options:
@@ -225,16 +229,28 @@ def _with_size(group: Group, settings: int, trials: int) -> Options:
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
-def _signature(group: Group, key: Any) -> tuple[str, list[np.ndarray]]:
-    """Return a fingerprint of what a group's settings share, and arrays of what they do not."""
-    parts, options = group.parts, group.options
-    calibrated = [*map(noise_free, _of_rules(group.rules, parts["algorithms"])), parts["task"]]
-    extra = [axes for part in calibrated for axes in inputs.extra_axes(part, "part").values()]
-    leaves, structure = jax.tree.flatten(calibrated)
+def _signatures(group: Group, key: Any) -> list[tuple[str, list[np.ndarray]]]:
+    """Return for each algorithm a fingerprint of what settings share, and arrays of the rest."""
+    algorithms, options = group.parts["algorithms"], group.options
+    signatures: list[tuple[str, list[np.ndarray]]] = [("", [])] * len(algorithms)
+    calibrated = [number for number, algorithm in enumerate(algorithms) if algorithm.needs]
+    if calibrated:  # to describe a task may mean to read all its data
+        task, of_task = _described(group.parts["task"])
+        counts = options.rounds, options.calibration_trials
+    for number in calibrated:
+        rule, of_rule = _described(noise_free(algorithms[number]))
+        common = fingerprint([[rule, task], describe(key), *counts])
+        signatures[number] = common, [*of_rule, *of_task]
+    return signatures
+
+
+def _described(part: Any) -> tuple[Any, list[np.ndarray]]:
+    """Describe the values of a part that all settings share; return the others as arrays."""
+    leaves, structure = jax.tree.flatten(part)
+    extra = list(inputs.extra_axes(part, "part").values())
     fixed = [0 if axes else leaf for leaf, axes in zip(leaves, extra, strict=True)]
-    common = describe(jax.tree.unflatten(structure, fixed))
     swept = []
     for leaf in itertools.compress(leaves, extra):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         swept.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
-    return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept
+    return describe(jax.tree.unflatten(structure, fixed)), swept

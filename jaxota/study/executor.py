@@ -53,8 +53,7 @@ class StudyJob:
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
         if stored is None:
-            measure = lambda *size: self._programs.block(*size).memory  # noqa: E731
-            blocks = choose_blocks(self.settings, measure, self._memory)
+            blocks = choose_blocks(self.settings, self._programs, self._memory)
         else:
             blocks = {name: stored.blocks[name] for name in self.settings.traced_sizes}
             blocks["trial"] = stored.trials_per_block
@@ -149,10 +148,7 @@ class StudyJob:
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
         with _devices:
-            # Each is measured once, and then known.
-            measured = [self._programs.plans(group, row, report, plans) for row in filled.tolist()]
-            report("running")
-            histories = self._programs.simulate(group, filled, trials, measured)
+            histories = self._programs.simulate(group, filled, trials, report, plans)
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from jaxota._core import batching
 from jaxota._core.batching import format_bytes
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS
+from jaxota.study.compile import Programs
 from jaxota.study.resolve import Group, Settings
 
 NOT_AVERAGED = ("model", "average")  # results whose mean over trials nobody reads
@@ -240,13 +241,10 @@ def merge_blocks(dataset: Any) -> Any:
     return type(dataset)(merged, dataset.drop_vars("block", errors="ignore").coords, dataset.attrs)
 
 
-def choose_blocks(
-    settings: Settings, memory_of: Callable[[Group, int, int], int], budget: int | None
-) -> dict[str, int]:
+def choose_blocks(settings: Settings, programs: Programs, budget: int | None) -> dict[str, int]:
     """Choose the size of a block along each axis of traced numbers, and along "trial".
 
     A chunk is a moment's work within the budget in bytes, or what devices or machine have to spare.
-    `memory_of` measures the program of a group for so many settings × trials.
     """
     sizes = settings.traced_sizes | {"trial": settings.study.trials}
     device = batching.device_memory()
@@ -260,7 +258,7 @@ def choose_blocks(
 
     def measured(blocks: dict[str, int]) -> int:
         *rows, trials = blocks.values()
-        return memory_of(group, math.prod(rows), trials)
+        return programs.block(group, math.prod(rows), trials).memory
 
     for _ in range(3):
         taken = measured(blocks)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota._core import arguments, inputs
-from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS, check_scores
 from jaxota.study.grid import Axis, Grid
@@ -26,13 +25,11 @@ class Group(NamedTuple):
         options: rounds and other static counts.
         parts: {"algorithms": (…), "channel": …, "task": …}, of all settings at once.
         axes: for each leaf of the parts, 0 if it has a row for each setting, else None.
-        rules: the number of each algorithm's calibration, -1 if it needs none.
     """
 
     options: arguments.Options
     parts: dict[str, Any]
     axes: tuple[int | None, ...]
-    rules: tuple[int, ...]
 
     @property
     def steps(self) -> int:
@@ -244,18 +241,7 @@ def _check_group(study: Study, algorithms: list[Any], channel: Any, task: Any) -
         for swept in inputs.extra_axes(part, "part").values()
     )
     parts = {"algorithms": tuple(algorithms), "channel": channel, "task": task}
-    return Group(options._replace(average_scores=True), parts, axes, _rules(algorithms))
-
-
-def _rules(algorithms: list[Any]) -> tuple[int, ...]:
-    """Number the calibrations: algorithms that are alike without noise share one."""
-    rules: dict[Any, int] = {}
-    numbers = []
-    for algorithm in algorithms:
-        leaves, structure = jax.tree.flatten(noise_free(algorithm))
-        rule = structure, *(np.asarray(leaf).tobytes() for leaf in leaves)
-        numbers.append(rules.setdefault(rule, len(rules)) if algorithm.needs else -1)
-    return tuple(numbers)
+    return Group(options._replace(average_scores=True), parts, axes)
 
 
 def _scores(group: Group) -> list[str]:

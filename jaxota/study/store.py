@@ -9,7 +9,6 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that a file is there, or is not, says nothing.
 """
 
-import collections
 import contextlib
 import functools
 import hashlib
@@ -28,7 +27,6 @@ from jaxota._core import files
 from jaxota._core.state import Plan
 from jaxota.cli import process
 from jaxota.errors import InputError
-from jaxota.study.compile import Plans
 from jaxota.study.describe import difference, fingerprint
 from jaxota.study.layout import Layout, finish
 
@@ -56,30 +54,24 @@ class StoredPlans:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def load(self, name: str) -> Plans | None:
-        """Return the stored plans of this name, or None."""
+    def load(self, name: str) -> Plan | None:
+        """Return the stored plan of this name, or None."""
         try:
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as stored:
-                fields = dict(stored)
+                return Plan(**{key.removeprefix("0."): values for key, values in stored.items()})
         except Exception:  # not there, or damaged in any of the ways that a file can be
             return None
-        plans: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-        for key, value in fields.items():
-            number, field = key.split(".")
-            plans[int(number)][field] = value
-        return tuple(Plan(**plans[n]) for n in range(1 + max(plans)))
 
-    def save(self, name: str, plans: Plans) -> Plans:
-        """Store plans; return the stored ones, as another process may have been faster."""
-        fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
-        fields = {name: values for name, values in fields.items() if values is not None}
+    def save(self, name: str, plan: Plan) -> Plan:
+        """Store a plan; return the stored one, as another process may have been faster."""
+        fields = {f"0.{k}": values for k, values in vars(plan).items() if values is not None}
         path = self.folder / f"{name}.npz"
         with _writing("a calibration", self.folder.parent):
             stored = self.load(name)
             if stored is None:
                 with files.replacing(path) as (draft,), open(draft, "wb") as file:
                     np.savez(file, **fields)
-        return stored or plans
+        return stored or plan
 
 
 class Store:
@@ -194,17 +186,15 @@ class Store:
         path = self.folder / "commits" / f"{label}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
+            covered, checksum = (record["covers"], record["study"]), record["sha256"]
         except FileNotFoundError:
             return "absent"
-        except (OSError, ValueError):
+        except (OSError, ValueError, LookupError, TypeError):
             return "damaged"  # records appear as a whole
-        if not isinstance(record, dict):
-            return "damaged"
         # It may have fewer trials or settings than it should have now.
-        expected = self.layout.extent(number), self.metadata["hash"]
-        if (record.get("covers"), record.get("study")) != expected:
+        if covered != (self.layout.extent(number), self.metadata["hash"]):
             return "absent"
-        if record.get("sha256") != self._checksum(number):
+        if checksum != self._checksum(number):
             return "damaged"
         self._complete.add(label)
         return "complete"
