@@ -111,7 +111,7 @@ class Programs:
         diverged: the numbers of the algorithms of which a plan is not finite.
     """
 
-    def __init__(self, key: PRNGKeyArray) -> None:
+    def __init__(self, key: Any) -> None:
         self.key = key
         self.diverged: set[int] = set()
         self._compiled: dict[Any, Program] = {}

@@ -170,7 +170,7 @@ def moment_dims(
     results: dict[str, tuple[str, ...]], scores: list[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the moments of results, and their dimensions besides those cut."""
-    dims = {}
+    dims: dict[str, tuple[str, ...]] = {}
     for name, rest in results.items():
         if name not in NOT_AVERAGED:
             compared = name.removeprefix("average_") in scores  # with the reference

@@ -165,9 +165,10 @@ def _resolve_axis(axis: Axis, known: dict[str, Any]) -> Axis:
         if known[path].get("dtype") == "key":
             seeds = (inputs.key(path, v) if isinstance(v, int) else v for v in values)
             fields[name] = tuple(seeds)
-    values = [value for of_field in fields.values() for value in of_field]
     numeric = not any(
-        v is None or isinstance(v, str) or dataclasses.is_dataclass(v) for v in values
+        value is None or isinstance(value, str) or dataclasses.is_dataclass(value)
+        for of_field in fields.values()
+        for value in of_field
     )
     traced = numeric and all("rank" in known[path] for path in paths)
     return dataclasses.replace(axis, fields=fields, paths=paths, traced=traced)
