@@ -201,8 +201,8 @@ class Programs:
 
     def calibrations(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
         """Return the number of these settings whose calibrations differ."""
-        names = {self._names(group, row) for group in groups for row in rows}
-        return sum(any(of_setting) for of_setting in names)
+        names = {frozenset(self._names(group, row)) - {""} for group in groups for row in rows}
+        return sum(map(bool, names))
 
     def _names(self, group: Group, row: int) -> tuple[str, ...]:
         """Return a digest of all that each algorithm's calibration depends on, or "".
