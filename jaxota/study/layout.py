@@ -128,21 +128,14 @@ def study_layout(
     `blocks` has the size of a block along each axis of traced numbers, and along "trial". The
     points of each axis are in the order of the `stored` layout, new ones last.
     """
-    study, scores, axes = settings.study, settings.scores, settings.axes
+    study, axes, results = settings.study, settings.axes, _result_dims(settings)
     every = math.gcd(study.every, study.rounds)
-    results: dict[str, tuple[str, ...]] = dict.fromkeys(scores, ("evaluation",))
-    algorithms = [a for group in settings.groups.values() for a in group.parts["algorithms"]]
-    controlled = any(algorithm.local.controlled for algorithm in algorithms)
-    for name, (_, *rest) in DIMENSIONS.items():
-        if not name.startswith("user_") and (controlled or "control" not in name):
-            results[name] = tuple(rest)
-    results |= {f"average_{score}": () for score in scores}
     # An axis of structures has a program for each point, and so chunks of its own.
     blocks = dict.fromkeys((axis.name for axis in axes), 1) | blocks
     trials = study.trials, blocks["trial"]
     cut, count = "trial", study.trials
     if study.keep == "mean":
-        results = moment_dims(results, scores)
+        results = moment_dims(results, settings.scores)
         cut, count = "block", math.ceil(study.trials / blocks.pop("trial"))
         blocks["block"] = 1
     sizes = {
@@ -164,6 +157,18 @@ def study_layout(
     lead = ("algorithm", *(axis.name for axis in axes), cut)
     dims = {name: (*lead, *rest) for name, rest in results.items()}
     return Layout(sizes, blocks, dims, coords, *trials)
+
+
+def _result_dims(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the names of the results of a trial, and their dimensions besides those cut."""
+    scores = settings.scores
+    algorithms = [a for group in settings.groups.values() for a in group.parts["algorithms"]]
+    controlled = any(algorithm.local.controlled for algorithm in algorithms)
+    dims: dict[str, tuple[str, ...]] = dict.fromkeys(scores, ("evaluation",))
+    for name, (_, *rest) in DIMENSIONS.items():
+        if not name.startswith("user_") and (controlled or "control" not in name):
+            dims[name] = tuple(rest)
+    return dims | {f"average_{score}": () for score in scores}
 
 
 def moment_dims(
