@@ -147,10 +147,8 @@ def study(
         values: the numbers that the labels of the only axis stand for.
         label: what the values are, below the axis.
     """
-    from jaxota.study.summary import metric_of, summary  # loads scipy, which is slow
-
-    metric = metric_of(dataset, metric)
-    scores, rounds = summary(dataset, metric), dataset.evaluation.values
+    metric = stats.metric_of(dataset, metric)
+    scores, rounds = stats.summary(dataset, metric), dataset.evaluation.values
     algorithms = [str(name) for name in dataset.algorithm.values]
     long = [name for name in dataset.attrs["axes"] if dataset.sizes[name] > 1]
     if len(long) > 1:

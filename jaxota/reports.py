@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxota import stats
 from jaxota._core import inputs
 from jaxota.errors import InputError
 
@@ -118,10 +119,8 @@ def study_report(
         sweep: whether the rows of the CSV count `used` and `trials`, ordered by metric; by default
             they are ordered by algorithm, and rows of a metric `diverged` count what is left out.
     """
-    from jaxota.study import summary as summaries  # loads scipy, which is slow
-
-    metric = summaries.metric_of(dataset, metric)
-    scores = summaries.summary(dataset, metric)
+    metric = stats.metric_of(dataset, metric)
+    scores = stats.summary(dataset, metric)
     description = json.loads(dataset.attrs["description"])
     name, axes = dataset.attrs["study"], list(dataset.attrs["axes"])
     snr = snr or _snr(description, axes)
@@ -129,7 +128,7 @@ def study_report(
     # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
     doubles = () if sweep else ("power", "control_power")
     powers = {k: dataset[k].astype("f8") for k in doubles if k in dataset}
-    power = summaries.power_ratio(dataset.assign(powers))
+    power = stats.power_ratio(dataset.assign(powers))
 
     def figure() -> Any:
         from jaxota import plots  # loads matplotlib, which is slow
@@ -177,9 +176,8 @@ def _places(scores: Any) -> Iterator[tuple[dict[str, int], list[Any]]]:
 
 def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]]:
     """Last score, largest power ratio and paired difference of each algorithm and setting."""
-    from jaxota.study.summary import summary
-
-    reference, differences = dataset.attrs["reference"], summary(dataset, metric, difference=True)
+    reference = dataset.attrs["reference"]
+    differences = stats.summary(dataset, metric, difference=True)
     headings = (f"final {metric}", "power ratio", f"difference to {reference}")
     rows = [["algorithm", *dataset.attrs["axes"], *headings]]
     for place, labels in itertools.islice(_places(scores), ROWS):
@@ -269,13 +267,11 @@ def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
     import pandas
     import xarray
 
-    from jaxota.study.summary import summary
-
     axes, numbers = ["algorithm", *dataset.attrs["axes"]], ["mean", "ci_low", "ci_high"]
     ratio = power.sel(round=dataset.evaluation.values).rename(round="evaluation")
     frames = []
     for metric in dataset.attrs["scores"]:
-        scores = summary(dataset, metric)
+        scores = stats.summary(dataset, metric)
         curves = dict(zip(numbers, (scores.mean, scores.low, scores.high), strict=True))
         counts = {"used": scores.used.astype(int), "trials": scores.trials.astype(int)}
         values = xarray.Dataset(curves | {"power_ratio": ratio} | counts)

@@ -1,6 +1,7 @@
 """Means over trials with their confidence intervals, paired differences, and what is left out."""
 
 import dataclasses
+import functools
 import numbers
 from typing import Any, NamedTuple
 
@@ -187,3 +188,107 @@ def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     if not array.ndim:
         raise InputError(f"{name} must have shape [trial, …], got {inputs.shown(values)}")
     return array
+
+
+def _finite(values: Float[np.ndarray, "trial *column"]) -> Bool[np.ndarray, "trial"]:
+    """Whether all of a trial is finite."""
+    return np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Means over trials and their 95 % intervals: data arrays [algorithm, axes…, evaluation].
+
+    Attributes:
+        mean, low, high: the mean, and the ends of its interval.
+        used, trials: [algorithm, axes…] trials in the mean, and all trials that are there.
+    """
+
+    mean: Any
+    low: Any
+    high: Any
+    used: Any
+    trials: Any
+
+    def at(self, **place: Any) -> Interval:
+        """Return the interval [evaluation] at a place that is given by numbers."""
+        curves = (x.isel(place).values for x in (self.mean, self.low, self.high))
+        return Interval(*curves, *(int(x.isel(place)) for x in (self.used, self.trials)))
+
+
+def metric_of(dataset: Any, metric: str | None) -> str:
+    """Return the metric, or the study's own for None; InputError if the task has no such score.
+
+    Args:
+        dataset: of `Study.run` or `jo.open`.
+        metric: the name of a score.
+    """
+    scores = list(dataset.attrs["scores"])
+    if metric is not None and metric not in scores:
+        raise InputError(f"--metric must be one of {', '.join(scores)}, got {metric!r}")
+    return metric or dataset.attrs["metric"]
+
+
+def summary(dataset: Any, metric: str, difference: bool = False) -> Summary:
+    """Summarise a score over the trials of a study, whether these or means were kept.
+
+    Args:
+        dataset, metric: as of `metric_of`.
+        difference: summarise the paired difference to the study's reference instead.
+    """
+    if dataset.attrs["keep"] == "mean":
+        name = f"{metric}_difference" if difference else metric
+        used = dataset.pairs if difference else dataset.used
+        mean, var = dataset[f"{name}_mean"], dataset[f"{name}_var"]
+        return _with_interval(mean, var, used, dataset.trials)
+    present = dataset.participants.notnull().any("round")
+    used = present & ~diverged(dataset)
+    values = dataset[metric].astype("float64")
+    if difference:
+        reference = dataset.attrs["reference"]
+        used = used & used.sel(algorithm=reference, drop=True)
+        values = values - values.sel(algorithm=reference, drop=True)
+    values = values.where(used)
+    mean, var = values.mean("trial"), values.var("trial", ddof=1)
+    return _with_interval(mean, var, used.sum("trial"), present.sum("trial"))
+
+
+def _with_interval(mean: Any, var: Any, used: Any, trials: Any) -> Summary:
+    from scipy import special  # slow to import, needed here alone
+
+    enough = used.where(used > 1)
+    half = special.stdtrit(enough - 1, 0.975) * np.sqrt(var / enough)
+    return Summary(mean, mean - half, mean + half, used, trials)
+
+
+def power_ratio(dataset: Any) -> Any:
+    """Return [algorithm, axes…, round] the mean over trials of the larger block's ‖x_i‖²/P.
+
+    Where means were kept, this is the larger of both means.
+
+    Args:
+        dataset: as of `metric_of`.
+    """
+    means = dataset.attrs["keep"] == "mean"
+    names = ("power_mean", "control_power_mean") if means else ("power", "control_power")
+    blocks = [dataset[name] for name in names if name in dataset]
+    if not means:
+        used = ~diverged(dataset)
+        blocks = [block.where(used) for block in blocks]
+    larger = functools.reduce(np.fmax, blocks)
+    return larger if means else larger.mean("trial")
+
+
+def diverged(dataset: Any) -> Any:
+    """Return [algorithm, axes…, trial] whether a trial left the finite numbers.
+
+    Args:
+        dataset: as of `metric_of`, of a study that kept trials.
+    """
+    # A model shorter than the longest of the study ends in NaN, in all trials of its setting.
+    absent = dataset.model.isnull()
+    padding = absent.all(("algorithm", "trial")) & ~absent.all(("algorithm", "trial", "parameter"))
+    bad = (~np.isfinite(dataset.model) & ~padding).any("parameter")
+    for score in dataset.attrs["scores"]:
+        bad = bad | ~np.isfinite(dataset[score]).all("evaluation")
+    return bad

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array
 
 from jaxota._core import inputs
@@ -16,7 +17,6 @@ from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.simulation import PARTS, program
 from jaxota.stages.channel import Channel
-from jaxota.study import summary
 from jaxota.study.grid import Grid
 from jaxota.study.study import Study
 from jaxota.tasks.problem import Task
@@ -93,7 +93,7 @@ def _product(over: Grid, every: int, calibration_trials: int, key: Seed, *setup:
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
     key = inputs.key("key", key)
     study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
-    return summary.swept_history(study.run())
+    return swept_history(study.run())
 
 
 def _length(settings: dict[str, Array]) -> int:
@@ -119,3 +119,39 @@ def _short_names(settings: dict[str, Array], results: set[str]) -> dict[str, Arr
         name if short.count(name) == 1 and name not in results else path: value
         for name, (path, value) in zip(short, settings.items(), strict=True)
     }
+
+
+def history(dataset: Any, **place: Any) -> History:
+    """Return the history of one algorithm in one setting, both given by labels."""
+    selected = dataset.sel(place)
+
+    def values(name: str) -> Any:
+        """Return None for what was never written: an algorithm without controls has none."""
+        if name not in selected:
+            return None
+        array = np.asarray(selected[name].values)
+        return None if "control" in name and np.isnan(array).all() else array
+
+    scores: dict[str, Any] = {k: np.asarray(selected[k].values) for k in dataset.attrs["scores"]}
+    averages = {name: values(f"average_{name}") for name in scores}
+    rest = {name: values(name) for name in DIMENSIONS}
+    return History(scores, **rest, average_scores=averages, every=int(dataset.attrs["every"]))
+
+
+def swept_history(dataset: Any) -> History:
+    """Return the history of a study's only algorithm in all settings: [setting, trial, …]."""
+    names = dataset.attrs["axes"]
+    sizes = {name: dataset.sizes[name] for name in names}
+    product = history(dataset.transpose("algorithm", *names, ...).isel(algorithm=0))
+    # Models of several lengths are no array: the shorter ones end in NaN, in all trials.
+    absent = np.asarray(np.isnan(np.asarray(product.model)).all(-2))  # [axes…, parameter]
+    if (absent[..., -1] & ~absent[..., 0]).any():
+        product = product.replace(model=None, average=None)
+    flat = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[len(names) :])), product)
+    settings = {}
+    for name, labels in dataset.coords.items():
+        if labels.dims and labels.dims[0] in names and name != "setting":
+            others = {k: size for k, size in sizes.items() if k != labels.dims[0]}
+            repeated = labels.drop_vars(labels.coords).expand_dims(others).transpose(*names)
+            settings[str(name)] = repeated.values.ravel()
+    return flat.replace(settings=settings, grid=tuple(sizes.items()))

@@ -358,7 +358,7 @@ def sweep(monkeypatch, tmp_path):
         (["fig1", "--memory", "4X"], "--memory must be a number of bytes such as 500M or 4G, got"),
         (["my_study.py:SMALL", "--memory", "10"], "memory must be at least"),
         (["fig1", "--shard", "4/4"], "--shard must be I/N with I from 0 to N − 1"),
-        (["fig1", "--keep", "some"], "keep must be trials or mean, got 'some'"),
+        (["fig1", "--keep", "some"], "keep must be 'trials' or 'mean', got 'some'"),
         (["fig1", "--algorithms", "COTAF,SGD"], "--algorithms must be of noisy FedAvg, COTAF"),
         (["fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),

@@ -14,7 +14,6 @@ from jaxota.study.grid import (
     parse_grid,
     parse_shard,
     parse_values,
-    points,
 )
 
 
@@ -22,14 +21,12 @@ def test_fields_are_axes_in_the_order_they_are_given():
     grid = jo.grid(snr_db=[0, 10.0], users=(5, 6, 7))
     assert [(axis.name, len(axis)) for axis in grid.axes] == [("snr_db", 2), ("users", 3)]
     assert grid.axes[0].fields == {"snr_db": (0, 10.0)}
-    assert points([2, 3]) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
 def test_grids_multiply():
     left, right = jo.grid(snr_db=[0, 10]), jo.grid(users=[5, 6])
     assert left * right == jo.grid(snr_db=[0, 10], users=[5, 6])
     assert Grid() * left == left * Grid() == left
-    assert points([]) == [()]  # no axis is one setting
 
 
 def test_fields_in_step_are_one_axis():

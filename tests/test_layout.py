@@ -1,22 +1,26 @@
 """The layout of results and its chunks."""
 
+import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
 
-from jaxota.study.layout import Layout, Variable
+from jaxota.study.layout import Layout
 
 LAYOUT = Layout(
     {"algorithm": 2, "snr_db": 5, "steps": 3, "trial": 7, "round": 4},
     {"snr_db": 2, "steps": 1, "trial": 3},
     {
-        "gap": Variable(("algorithm", "snr_db", "steps", "trial", "round")),
-        "count": Variable(("snr_db", "steps", "trial"), "float64"),
+        "gap": ("algorithm", "snr_db", "steps", "trial", "round"),
+        "count": ("snr_db", "steps", "trial"),
     },
     {"snr_db": ("snr_db", [0, 5, 10, 15, 20]), "power": ("snr_db", [1.0, 2, 3, 4, 5])},
+    trials=7,
+    trials_per_block=3,
 )
+MEANS = Layout({"block": 3}, {"block": 1}, {"n": ("block",)}, {}, 7, 3)
 
 
 def test_chunks_cover_everything_once():
@@ -24,25 +28,28 @@ def test_chunks_cover_everything_once():
     assert LAYOUT.counts == (3, 3, 3) and LAYOUT.count == 27
     seen = LAYOUT.empty()
     for number in range(LAYOUT.count):
-        region = LAYOUT.region(number)
-        for name, variable in LAYOUT.variables.items():
-            place = LAYOUT.where(variable, region)
-            assert np.isnan(seen[name][place]).all() and seen[name][place].size
-            seen[name][place] = number
-            assert seen[name][place].shape == LAYOUT.empty(region)[name].shape
+        before = {name: np.isfinite(values).sum() for name, values in seen.items()}
+        chunk = {name: np.full_like(v, number) for name, v in LAYOUT.empty(number).items()}
+        LAYOUT.put(number, chunk, into=seen)
+        for name, values in seen.items():
+            assert chunk[name].size
+            assert np.isfinite(values).sum() == before[name] + chunk[name].size
+            assert (values == number).sum() == chunk[name].size
     assert all(np.isfinite(values).all() for values in seen.values())
-    assert {k: v.dtype for k, v in seen.items()} == {"gap": "float32", "count": "float64"}
+    assert {v.dtype.name for v in seen.values()} == {"float32"}
+    assert {v.dtype.name for v in MEANS.empty().values()} == {"float64"}
 
 
 def test_shapes_and_bytes():
-    assert LAYOUT.shape(LAYOUT.variables["gap"]) == (2, 5, 3, 7, 4)
-    assert LAYOUT.chunk_shape(LAYOUT.variables["gap"]) == (2, 2, 1, 3, 4)
-    assert LAYOUT.bytes == 2 * 5 * 3 * 7 * 4 * 4 + 5 * 3 * 7 * 8
+    assert LAYOUT.empty()["gap"].shape == (2, 5, 3, 7, 4)
+    assert LAYOUT.empty(0)["gap"].shape == (2, 2, 1, 3, 4)
+    assert LAYOUT.bytes == 2 * 5 * 3 * 7 * 4 * 4 + 5 * 3 * 7 * 4
 
 
 def test_a_chunk_keeps_its_name_when_dimensions_grow():
     """And says that it is of more, where it was short."""
-    more = Layout(LAYOUT.sizes | {"snr_db": 8, "trial": 9}, LAYOUT.blocks, LAYOUT.variables)
+    sizes = LAYOUT.sizes | {"snr_db": 8, "trial": 9}
+    more = dataclasses.replace(LAYOUT, sizes=sizes, trials=9)
     labels = {more.label(n): more.extent(n) for n in range(more.count)}
     assert len(labels) == more.count
     for number in range(LAYOUT.count):
@@ -53,32 +60,12 @@ def test_a_chunk_keeps_its_name_when_dimensions_grow():
 
 
 def test_a_block_of_trials_knows_its_trials():
-    space = Layout({"block": 3}, {"block": 1}, {"n": Variable(("block",))}, {}, (7, 3))
-    assert [space.extent(n)["block"] for n in range(3)] == [[0, 3], [3, 6], [6, 7]]
-
-
-def test_a_layout_without_blocks_is_one_chunk():
-    space = Layout({"x": 3}, {}, {"y": Variable(("x",))})
-    assert space.count == 1 and space.label(0) == "0" and space.region(0) == {}
-    assert space.empty(space.region(0))["y"].shape == (3,)
+    assert [MEANS.extent(n)["block"] for n in range(3)] == [[0, 3], [3, 6], [6, 7]]
 
 
 def test_json_gives_back_the_layout():
-    again = Layout.from_json(json.loads(json.dumps(LAYOUT.as_json())))
-    assert again.as_json() == LAYOUT.as_json() and again.variables == LAYOUT.variables
-    assert again.counts == LAYOUT.counts and again.coords["power"][0] == "snr_db"
-    behind = Layout({"block": 1}, {"block": 1}, {}, {}, (7, 3))
-    assert Layout.from_json(json.loads(json.dumps(behind.as_json()))) == behind
-
-
-def test_arrays_are_labelled():
-    arrays = LAYOUT.empty()
-    arrays["gap"][:] = np.arange(arrays["gap"].size).reshape(arrays["gap"].shape)
-    data = LAYOUT.dataset(arrays)
-    assert data.gap.dims == LAYOUT.variables["gap"].dims
-    chosen = data.gap.sel(snr_db=15).isel(algorithm=1, steps=2, trial=6, round=3)
-    assert float(chosen) == arrays["gap"][1, 3, 2, 6, 3]
-    assert float(data["power"].sel(snr_db=15)) == 4.0
+    for layout in (LAYOUT, MEANS):
+        assert Layout.from_json(json.loads(json.dumps(layout.as_json()))) == layout
 
 
 @pytest.mark.parametrize("number", [0, 13, 26])
@@ -86,4 +73,4 @@ def test_a_region_is_where_its_index_says(number):
     index, region = LAYOUT.index(number), LAYOUT.region(number)
     assert all(region[d].start == i * LAYOUT.blocks[d] for d, i in index.items())
     whole = math.prod(s.stop - s.start for s in region.values())
-    assert whole == LAYOUT.empty(region)["count"].size
+    assert whole == LAYOUT.empty(number)["count"].size

@@ -6,20 +6,18 @@ import pytest
 import xarray
 
 import jaxota as jo
-from jaxota.study import summary
-from jaxota.study.layout import Layout, Variable, moments_layout
+from jaxota.study.layout import Layout, merge_blocks, moment_dims, moments
 
 TRIALS, SCORES = 23, ["gap", "loss"]
-LEAD = ("algorithm", "snr_db", "trial")
 SIZES = {"algorithm": 3, "snr_db": 2, "trial": TRIALS, "evaluation": 4, "round": 8, "parameter": 5}
-VARIABLES = {
-    "gap": Variable((*LEAD, "evaluation")),
-    "loss": Variable((*LEAD, "evaluation")),
-    "power": Variable((*LEAD, "round")),
-    "control_power": Variable((*LEAD, "round")),
-    "model": Variable((*LEAD, "parameter")),
-    "average_gap": Variable(LEAD),
-    "average_loss": Variable(LEAD),
+RESULTS: dict[str, tuple[str, ...]] = {
+    "gap": ("evaluation",),
+    "loss": ("evaluation",),
+    "power": ("round",),
+    "control_power": ("round",),
+    "model": ("parameter",),
+    "average_gap": (),
+    "average_loss": (),
 }
 
 
@@ -27,7 +25,8 @@ VARIABLES = {
 def arrays():
     """Results of which some trials diverged: in a score, in the model, all of one setting."""
     rng = np.random.default_rng(0)
-    shapes = {name: [SIZES[d] for d in v.dims] for name, v in VARIABLES.items()}
+    lead = ("algorithm", "snr_db", "trial")
+    shapes = {name: [SIZES[d] for d in (*lead, *dims)] for name, dims in RESULTS.items()}
     found = {name: 100 + rng.standard_normal(shape) for name, shape in shapes.items()}
     found = {name: values.astype(np.float32) for name, values in found.items()}
     found["gap"][1, 0, 3, 2] = np.inf
@@ -42,25 +41,34 @@ def arrays():
 def _moments(arrays, reference=0):
     """Return moments [algorithm, setting, 1, …] of arrays [algorithm, setting, trial, …]."""
     results = [{name: values[a] for name, values in arrays.items()} for a in range(3)]
-    reduced = summary.moments(results, SCORES, reference)
+    reduced = moments(results, SCORES, reference)
     return {name: np.stack([values[name] for values in reduced]) for name in reduced[0]}
 
 
 def _merged(arrays, block, reference=0, order=1):
-    blocks = {"snr_db": 1, "trial": block}
-    full = Layout(SIZES, blocks, VARIABLES, {"snr_db": ("snr_db", [0, 10])})
-    kept = moments_layout(full, SCORES)
-    assert kept.count == full.count  # chunk by chunk
+    kept = _kept(block)
     found = kept.empty()
-    for number in range(full.count)[::order]:
-        region = full.region(number)
-        mine = {k: arrays[k][full.where(v, region)] for k, v in full.variables.items()}
+    for number in range(kept.count)[::order]:
+        setting, trials = (slice(*extent) for extent in kept.extent(number).values())
+        mine = {name: values[:, setting, trials] for name, values in arrays.items()}
         told = _moments(mine, reference)
-        assert told.keys() == kept.variables.keys()
-        place = kept.region(number)
-        for name, variable in kept.variables.items():
-            found[name][kept.where(variable, place)] = told[name]
-    return summary.merge_blocks(kept.dataset(found))
+        assert told.keys() == kept.dims.keys()
+        kept.put(number, told, into=found)
+    return merge_blocks(_dataset(kept, found))
+
+
+def _kept(block, settings_per_block=1, trials=TRIALS):
+    """Return the layout of moments over blocks of so many trials."""
+    sizes = SIZES | {"block": -(-trials // block)}
+    results = moment_dims(RESULTS, SCORES)
+    dims = {name: ("algorithm", "snr_db", "block", *rest) for name, rest in results.items()}
+    blocks = {"snr_db": settings_per_block, "block": 1}
+    return Layout(sizes, blocks, dims, {"snr_db": ("snr_db", [0, 10])}, trials, block)
+
+
+def _dataset(layout, arrays):
+    variables = {name: (dims, arrays[name]) for name, dims in layout.dims.items()}
+    return xarray.Dataset(variables, layout.coords)
 
 
 def _finite(arrays):
@@ -101,9 +109,8 @@ def test_the_order_of_blocks_does_not_matter(arrays):
 
 def test_one_trial_has_no_variance(arrays):
     few = {k: v[:, :, :1] for k, v in arrays.items()}
-    full = Layout(SIZES | {"trial": 1}, {"snr_db": 2, "trial": 1}, VARIABLES)
     told = _moments(few)
-    data = summary.merge_blocks(moments_layout(full, SCORES).dataset(told))
+    data = merge_blocks(_dataset(_kept(1, 2, trials=1), told))
     assert (
         np.isnan(data.gap_var).all()
         and (data.gap_mean.sel(algorithm=0) == few["gap"][0, :, 0]).all()
@@ -113,13 +120,10 @@ def test_one_trial_has_no_variance(arrays):
 def test_missing_blocks_are_left_out_of_the_mean(arrays):
     """The mean is that of the trials that are there, and says how many these are."""
     half = {k: v[:, :, :10] for k, v in arrays.items()}
-    full = Layout(SIZES, {"snr_db": 2, "trial": 10}, VARIABLES)
-    kept = moments_layout(full, SCORES)
+    kept = _kept(10, 2)
     found = kept.empty()
-    told = _moments(half)
-    for name, variable in kept.variables.items():
-        found[name][kept.where(variable, kept.region(0))] = told[name]
-    data, finite = summary.merge_blocks(kept.dataset(found)), _finite(half)
+    kept.put(0, _moments(half), into=found)
+    data, finite = merge_blocks(_dataset(kept, found)), _finite(half)
     np.testing.assert_array_equal(data.trials, np.full((3, 2), 10))
     rows = half["gap"][1, 1].astype(np.float64)[finite[1, 1]]
     np.testing.assert_allclose(data.gap_mean[1, 1], rows.mean(0), rtol=1e-12)

@@ -9,9 +9,9 @@ import pytest
 import jaxota as jo
 from jaxota.stages.fading import Rayleigh, Rician
 from jaxota.study import compile as compile_
-from jaxota.study import summary
 from jaxota.study.executor import StudyJob
 from jaxota.study.resolve import resolve
+from jaxota.sweeping import history
 
 pytestmark = pytest.mark.slow  # most of it compiles
 
@@ -77,7 +77,7 @@ def test_a_study_equals_a_simulation_of_each_setting():
             channel = channel.replace(fading=jo.rayleigh(0.3))
         task = TASK.replace(users=users, data_spread=place["data_spread"])
         one = jo.simulate(KEY, algorithm, channel, task, 3, 3, calibration_trials=4)
-        assert_alike(summary.history(data, algorithm=name, **place), one)
+        assert_alike(history(data, algorithm=name, **place), one)
 
 
 def test_fields_in_step_and_whole_parts():
@@ -92,7 +92,7 @@ def test_fields_in_step_and_whole_parts():
     assert data.power.dims == ("algorithm", "setting", "precode", "trial", "round")
     channel = jo.Channel(snr_db=20.0, power=3.0)
     one = jo.simulate(KEY, CONSTANT.replace(precode=jo.Online()), channel, TASK, 3, 3)
-    assert_alike(summary.history(data, algorithm="constant", setting=1, precode="on"), one)
+    assert_alike(history(data, algorithm="constant", setting=1, precode="on"), one)
 
 
 def test_a_part_is_set_before_what_is_inside_it():
@@ -136,14 +136,15 @@ def test_scores_and_rounds_are_labelled():
 @pytest.fixture
 def counted(monkeypatch):
     """How often programs calibrate, and are traced."""
-    seen = {"calibrate": 0, "run_all": 0, "observe": 0}
-    for name in seen:
+    places = {"calibrate": compile_.Programs, "run_all": compile_, "observe": compile_}
+    seen = dict.fromkeys(places, 0)
+    for name, place in places.items():
 
-        def count(*args, _name=name, _original=getattr(compile_, name), **options):
+        def count(*args, _name=name, _original=getattr(place, name), **options):
             seen[_name] += 1
             return _original(*args, **options)
 
-        monkeypatch.setattr(compile_, name, count)
+        monkeypatch.setattr(place, name, count)
     return seen
 
 
@@ -169,7 +170,7 @@ def test_settings_share_calibrations(over, times, counted):
     layout = job.layout()
     for number in range(layout.count):
         job.compute(layout, number)
-    assert counted["calibrate"] == times
+    assert counted["calibrate"] == 2 * times  # of plain SGD, and of COBAAF's rule
 
 
 def test_progress_reports_calibration_and_running():
@@ -180,11 +181,11 @@ def test_progress_reports_calibration_and_running():
     ]  # fmt: skip
 
 
-def test_algorithms_alike_without_noise_share_a_plan():
-    (group,) = resolve(CALIBRATED).groups.values()
-    assert group.rules == (0, 0, 1)  # BAAF and COTAF both run plain SGD
-    (group,) = resolve(PLAIN).groups.values()
-    assert group.rules == (-1,)
+def test_algorithms_alike_without_noise_share_a_plan(counted):
+    CALIBRATED.run()
+    assert counted["calibrate"] == 2  # BAAF and COTAF both run plain SGD
+    PLAIN.run()
+    assert counted["calibrate"] == 2  # a constant gain needs no plan
 
 
 def test_programs_are_as_many_as_structures(counted):
@@ -239,13 +240,13 @@ def test_new_numbers_do_not_retrace(counted):
         ),
         ({"algorithms": {}}, "algorithms must be a dict of at least one algorithm by its label"),
         ({"algorithms": COBAAF}, "algorithms must be a dict of at least one algorithm"),
-        ({"keep": "some"}, "keep must be trials or mean, got 'some'"),
+        ({"keep": "some"}, "keep must be 'trials' or 'mean', got 'some'"),
         ({"reference": "BAAF"}, "reference must be one of the algorithms, COBAAF, constant, got"),
         ({"metric": "speed"}, "metric must be one of the task's scores, gap, loss, got 'speed'"),
         ({"trials": 0}, "trials must be a whole number ≥ 1, got 0"),
         ({"rounds": 2.5}, "rounds must be a whole number ≥ 1, got 2.5"),
         ({"calibration_trials": 0}, "calibration_trials must be a whole number ≥ 1, got 0"),
-        ({"key": -1}, "seed must be a whole number ≥ 0, got -1"),
+        ({"key": -1}, "key must be a whole number ≥ 0, got -1"),
         ({"channel": jo.Channel(snr_db=[1, 2])}, "channel.snr_db must be one value here"),
         ({"channel": jo.Channel(snr_db=[[1], [2, 3]])}, "channel.snr_db must be one value here"),
         ({"channel": jo.Channel(gains=[[1], [2, 3]])}, "channel.gains must be a number or an arr"),

@@ -7,7 +7,8 @@ import xarray
 
 import jaxota as jo
 from jaxota import stats
-from jaxota.study.summary import diverged, history, metric_of, power_ratio, summary
+from jaxota.stats import diverged, metric_of, power_ratio, summary
+from jaxota.sweeping import history
 
 pytestmark = pytest.mark.slow  # most of it compiles
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 import jaxota as jo
 from jaxota import plots, reports, style
 from jaxota.cli import commands, report
+from jaxota.stats import summary
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
-from jaxota.study.summary import summary
 
 NOISY = jo.noisy_fedavg(1e-2, 2, 2, precode=jo.Constant(1.0))
 STUDY = jo.Study(

@@ -107,14 +107,14 @@ def size(job: Any) -> str:
 def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
     """InputError where a sweep is larger than the user, or the disk, has room for."""
     from jaxota._core.devices import format_bytes
-    from jaxota.study.executor import check_disk
+    from jaxota.study.executor import check_room
 
     if job.settings.programs > programs:
         raise InputError(f"{size(job)}: more than --max-programs {programs}")
     if job.bytes > limit:
         allowed = f"--max-bytes {format_bytes(limit)}"
         raise InputError(f"{size(job)}: more than {allowed}; --keep mean needs less")
-    check_disk(job, out)
+    check_room(job, out)
 
 
 def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:

@@ -142,7 +142,7 @@ def _read_rows(path: Path) -> pandas.DataFrame:
 
 def _of_store(folder: Path) -> Section:
     found = report.of_store(folder, None)
-    command = Store.open(folder).metadata["spec"]
+    command = Store(folder).metadata["spec"]
     drawn = curves(found.csv, found.dataset.attrs["metric"])
     lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
     return Section(

@@ -41,7 +41,7 @@ def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    store = Store.open(folder)
+    store = Store(folder)
     if "scores" not in store.metadata["attributes"]:
         raise InputError(
             f"{folder} holds parts of `jaxota run {store.metadata['name']}`: "

@@ -1,17 +1,16 @@
 """A study's compiled programs, and the calibrations measured with them.
 
-Each structure has two programs: a calibration, and a block of settings × trials. They are compiled
-when they are first needed, and say how much memory they take before they run.
+Each structure has a program for a block of settings × trials, and one for each kind of calibration.
+They are compiled when they are first needed, and say how much memory they take before they run.
 """
 
-import collections
 import functools
 import hashlib
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core import files, inputs
+from jaxota._core import inputs
 from jaxota._core.arguments import Options
 from jaxota._core.devices import (
     compiled,
@@ -31,73 +30,62 @@ from jaxota._core.devices import (
 )
 from jaxota._core.part import describe, fingerprint
 from jaxota._core.state import Plan
+from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free, observe, pool
-from jaxota.errors import InputError
 from jaxota.history import History
 from jaxota.rounds import run_all
-from jaxota.study.resolve import Group
-
-Plans = tuple[Plan, ...]  # one for each rule of a group
+from jaxota.study.resolve import Group, shapes
+from jaxota.tasks.problem import Task
 
 # XLA compiles a program on one core, mostly: several programs compile side by side.
 _COMPILERS = ThreadPoolExecutor(4)
 waiting = threading.Event()  # set once Python waits for XLA: a good time to import other things
 
 
-@functools.partial(compiled, static=("options", "structure", "axes"))
+@functools.partial(compiled, static=("options", "axes"))
 def _block(
     options: Options,
-    structure: Any,
     axes: tuple[int | None, ...],
-    values: list[Array],
+    parts: dict[str, Any],
+    plans: tuple[Plan | None, ...],
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> tuple[History, ...]:
-    """Run every algorithm in a block of settings × trials; [trial, …] where no leaf is swept."""
+    """Run every algorithm in a block of settings × trials: [setting, trial, …].
+
+    Each setting has plans of its own; `axes` says which of the parts' leaves it has.
+    """
+    leaves, structure = jax.tree.flatten((parts, plans))
 
     def run(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
         parts, plans = jax.tree.unflatten(structure, rest)
         return run_all(options, key, trials, **parts, plans=plans, initial=None)
 
-    return on_devices(run, options.over, [key, *values], (None, *axes), trials)
+    all_axes = None, *axes, *[0] * (len(leaves) - len(axes))
+    histories = on_devices(run, options.over, [key, *leaves], all_axes, trials)
+    return histories if 0 in all_axes else jax.tree.map(lambda x: x[None], histories)
 
 
-@functools.partial(compiled, static=("options", "structure", "rules"))
-def _calibration(
+@functools.partial(compiled, static=("options",))
+def _moments(
     options: Options,
-    structure: Any,
-    rules: tuple[int, ...],
-    values: list[Array],
+    algorithm: Algorithm,
+    task: Task,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
 ) -> Any:
-    """Return the moments of some calibration runs of each rule."""
+    """Return the moments of some calibration runs."""
 
-    def moments(values: list[Any], key: PRNGKeyArray, trials: Int[Array, "trial"]) -> Any:
-        parts = jax.tree.unflatten(structure, values)
-        return tuple(
-            observe(options, key, trials, algorithm, parts["task"], initial=None)
-            for algorithm in _of_rules(rules, parts["algorithms"])
-        )
+    def on_device(algorithm: Any, task: Any, key: Any, trials: Any) -> Any:
+        return observe(options, key, trials, algorithm, task, initial=None)
 
-    return everywhere(moments, options.over)(values, key, trials)
+    return everywhere(on_device, options.over)(algorithm, task, key, trials)
 
 
 @jax.jit
-def _pooled(moments: Any) -> Plans:
-    """Return the plan of each rule."""
-    return tuple(pool(*each) for each in moments)
-
-
-def _of_rules(rules: tuple[int, ...], algorithms: Any) -> list[Any]:
-    """Return the first algorithm of each rule."""
-    return [algorithms[rules.index(rule)] for rule in range(1 + max(rules))]
-
-
-def _by_algorithm(group: Group, plans: Any) -> tuple[Any, ...]:
-    """Return each algorithm's plan, or None where it needs none."""
-    return tuple(plans[rule] if rule >= 0 else None for rule in group.rules)
+def _pooled(moments: Any) -> Plan:
+    return pool(*moments)
 
 
 class Program:
@@ -108,8 +96,8 @@ class Program:
         self._compiling = _COMPILERS.submit(lowered.compile)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the program, when it is ready."""
-        return self._compiling.result()(*arguments)
+        """Run the program, when it is ready, and return its results on the host."""
+        return jax.device_get(self._compiling.result()(*arguments))
 
     @property
     def memory(self) -> int:
@@ -122,186 +110,152 @@ class Program:
 
 
 class Programs:
-    """All programs that a study has compiled so far."""
+    """All programs that a study has compiled so far, and the plans measured with them.
 
-    def __init__(self, key: PRNGKeyArray) -> None:
+    Attributes:
+        key: the random key of the study.
+        diverged: the numbers of the algorithms of which a plan is not finite.
+    """
+
+    def __init__(self, key: Any) -> None:
         self.key = key
+        self.diverged: set[int] = set()
         self._compiled: dict[Any, Program] = {}
+        self._plans: dict[str, Plan] = {}
+        self._signatures: dict[int, Any] = {}
 
     def block(self, group: Group, settings: int, trials: int) -> Program:
         """Return the program for a block of so many settings × trials."""
-        plans: Any = (None,) * len(group.rules)
-        if max(group.rules) >= 0:
-            program, _ = self.calibration(group)
-            plans = _by_algorithm(group, jax.eval_shape(_pooled, program.out_info))
-        swept = 0 in group.axes
-        if swept:  # each setting has a plan of its own
-            plans = jax.tree.map(
-                lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
-            )
-        leaves, structure = jax.tree.flatten((group.parts, plans))
-        of_plans = leaves[len(group.values) :]
-        axes = (*group.axes, *[0 if swept else None] * len(of_plans))
-        values = [*group.rows(np.zeros(settings, int)), *of_plans]
-        static = _with_size(group, settings, trials), structure, axes
+        plans = tuple(
+            jax.eval_shape(_pooled, self._calibration(group, number, 0)[0].out_info)
+            if algorithm.needs
+            else None
+            for number, algorithm in enumerate(group.parts["algorithms"])
+        )
+        by_setting = jax.tree.map(
+            lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
+        )
+        values = group.rows(np.zeros(settings, int)), by_setting
+        static = _with_size(group, settings, trials), group.axes
         return self._compile(_block, static, values, trials)
 
-    def calibration(self, group: Group) -> tuple[Program, int]:
-        """Return the program for some runs of a setting's calibration, and how many these are."""
-        parts, options = group.parts, group.options
-        algorithms = _of_rules(group.rules, parts["algorithms"])
+    def _calibration(self, group: Group, number: int, row: int) -> tuple[Program, Any, int]:
+        """Return the program for some runs of a calibration, its parts, and how many runs."""
+        parts, options = group.rows(row), group.options
+        values = noise_free(parts["algorithms"][number]), parts["task"]
         counts = options.rounds, options.calibration_trials
-        runs = trials_between_reports(algorithms, parts["task"], *counts)
-        static = _with_size(group, 1, runs), group.structure, group.rules
-        return self._compile(_calibration, static, group.rows(0), runs), runs
+        runs = trials_between_reports(values[:1], parts["task"], *counts)
+        program = self._compile(_moments, (_with_size(group, 1, runs),), values, runs)
+        return program, values, runs
 
     def _compile(
-        self, function: Any, static: tuple[Any, ...], values: list[Any], size: int
+        self, function: Any, static: tuple[Any, ...], values: tuple[Any, ...], size: int
     ) -> Program:
-        shapes = tuple((jnp.shape(v), v.dtype) for v in values)
-        name = function, static, shapes, size
+        name = function, static, shapes(values), size
         if name not in self._compiled:
             trials = jax.ShapeDtypeStruct((size,), "int32")
-            self._compiled[name] = Program(function.lower(*static, values, self.key, trials))
+            self._compiled[name] = Program(function.lower(*static, *values, self.key, trials))
         return self._compiled[name]
+
+    def simulate(
+        self,
+        group: Group,
+        rows: np.ndarray,
+        trials: np.ndarray,
+        report: Callable[..., None],
+        stored: Any,
+    ) -> tuple[History, ...]:
+        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …].
+
+        Plans that are neither known nor `stored` are measured first.
+        """
+        plans = [self._plans_of(group, row, report, stored) for row in rows.tolist()]
+        by_setting = jax.tree.map(lambda *settings: np.stack(settings), *plans)
+        report("running")
+        program = self.block(group, len(rows), len(trials))
+        return program(group.rows(rows), by_setting, self.key, jnp.asarray(trials, "int32"))
+
+    def _plans_of(
+        self, group: Group, row: int, report: Callable[..., None], stored: Any
+    ) -> tuple[Plan | None, ...]:
+        """Return the plan of each algorithm in a setting, None for one that needs none."""
+        plans = []
+        for number, name in enumerate(self._names(group, row)):
+            plan = self._plans.get(name) or (stored.load(name) if stored and name else None)
+            if name and plan is None:
+                plan = self.calibrate(group, number, row, report)
+                plan = stored.save(name, plan) if stored else plan
+            if plan is not None:
+                self._plans[name] = plan
+                if not all(np.isfinite(values).all() for values in jax.tree.leaves(plan)):
+                    self.diverged.add(number)
+            plans.append(plan)
+        return tuple(plans)
+
+    def calibrate(self, group: Group, number: int, row: int, report: Callable[..., None]) -> Plan:
+        """Measure the plan of an algorithm in one setting of a group."""
+        program, parts, size = self._calibration(group, number, row)
+        total = group.options.calibration_trials
+        moments = []
+        for first in range(0, total, size):
+            report("calibrating", first, total)
+            trials = jnp.arange(first, first + size, dtype="int32")
+            moments.append(program(*parts, self.key, trials))
+        joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
+        return jax.device_get(_pooled(joined))
+
+    def calibrations(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
+        """Return the number of these settings whose calibrations differ."""
+        names = {frozenset(self._names(group, row)) - {""} for group in groups for row in rows}
+        return sum(map(bool, names))
+
+    def _names(self, group: Group, row: int) -> tuple[str, ...]:
+        """Return a digest of all that each algorithm's calibration depends on, or "".
+
+        Settings and algorithms that differ in nothing else, such as the channel, share a plan.
+        """
+        if id(group) not in self._signatures:
+            self._signatures[id(group)] = _signatures(group, self.key)
+        names = []
+        for common, swept in self._signatures[id(group)]:
+            digest = hashlib.sha256(common.encode())
+            for values in swept:
+                digest.update(values[row].tobytes())
+            names.append(digest.hexdigest()[:32] if common else "")
+        return tuple(names)
 
 
 def _with_size(group: Group, settings: int, trials: int) -> Options:
     """Return the group's options with the devices and the batch size for so many runs."""
-    over = spread(trials, settings if 0 in group.axes else 1)
+    over = spread(trials, settings)
     copies = math.ceil(settings / over.settings) * over.devices
     parts = group.parts
     chunk = trials_at_once(parts["algorithms"], parts["task"], copies, group.options.rounds)
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
-def calibrate(programs: Programs, group: Group, row: int, report: Callable[..., None]) -> Plans:
-    """Measure the plans of one setting of a group, one for each rule."""
-    program, size = programs.calibration(group)
-    total, values = group.options.calibration_trials, group.rows(row)
-    moments = []
-    for first in range(0, total, size):
-        report("calibrating", first, total)
-        trials = jnp.arange(first, first + size, dtype="int32")
-        moments.append(jax.device_get(program(values, programs.key, trials)))
-    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
-    return jax.device_get(_pooled(joined))
+def _signatures(group: Group, key: Any) -> list[tuple[str, list[np.ndarray]]]:
+    """Return for each algorithm a fingerprint of what settings share, and arrays of the rest."""
+    algorithms, options = group.parts["algorithms"], group.options
+    signatures: list[tuple[str, list[np.ndarray]]] = [("", [])] * len(algorithms)
+    calibrated = [number for number, algorithm in enumerate(algorithms) if algorithm.needs]
+    if calibrated:  # to describe a task may mean to read all its data
+        task, of_task = _described(group.parts["task"])
+        counts = options.rounds, options.calibration_trials
+    for number in calibrated:
+        rule, of_rule = _described(noise_free(algorithms[number]))
+        common = fingerprint([[rule, task], describe(key), *counts])
+        signatures[number] = common, [*of_rule, *of_task]
+    return signatures
 
 
-def simulate(
-    programs: Programs, group: Group, rows: np.ndarray, trials: np.ndarray, plans: list[Plans]
-) -> tuple[History, ...]:
-    """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …], on the host."""
-    program = programs.block(group, len(rows), len(trials))
-    swept = 0 in group.axes
-    stacked = jax.tree.map(
-        lambda *x: np.stack(x) if swept else x[0], *(_by_algorithm(group, plan) for plan in plans)
-    )
-    values = [*group.rows(rows), *jax.tree.leaves(stacked)]
-    histories = program(values, programs.key, jnp.asarray(trials, "int32"))
-    histories = jax.device_get(jax.block_until_ready(histories))
-    return histories if swept else jax.tree.map(lambda x: x[None], histories)
-
-
-class Calibrations:
-    """The plans of a study's settings, each measured once for all settings that share it."""
-
-    def __init__(self, programs: Programs) -> None:
-        self._programs = programs
-        self._plans: dict[str, Plans] = {}
-        self._signatures: dict[int, tuple[str, list[Any]]] = {}
-        self.diverged: set[int] = set()  # numbers of the algorithms with a plan that is not finite
-
-    def plans(
-        self, group: Group, row: int, report: Callable[..., None], stored: "StoredPlans | None"
-    ) -> Plans:
-        """Return the plans of a setting, one for each rule: known, stored, or measured now."""
-        if max(group.rules) < 0:
-            return ()
-        name = self._name(group, row)
-        if name not in self._plans:
-            plans = stored.load(name) if stored else None
-            if plans is None:
-                plans = calibrate(self._programs, group, row, report)
-                plans = stored.save(name, plans) if stored else plans
-            self._plans[name] = plans
-            finite = [all(np.isfinite(x).all() for x in jax.tree.leaves(plan)) for plan in plans]
-            self.diverged |= {
-                number for number, rule in enumerate(group.rules) if rule >= 0 and not finite[rule]
-            }
-        return self._plans[name]
-
-    def count(self, groups: Iterable[Group], rows: Iterable[int]) -> int:
-        """Return the number of different calibrations that these settings need."""
-        calibrated = [group for group in groups if max(group.rules) >= 0]
-        return len({self._name(group, row) for group in calibrated for row in rows})
-
-    def _name(self, group: Group, row: int) -> str:
-        """Return a digest of all that a calibration depends on, which the channel is not."""
-        if id(group) not in self._signatures:
-            self._signatures[id(group)] = _signature(group, self._programs.key)
-        common, swept = self._signatures[id(group)]
-        digest = hashlib.sha256(common.encode())
-        for values in swept:
-            digest.update(values[row].tobytes())
-        return digest.hexdigest()[:32]
-
-
-def _signature(group: Group, key: Any) -> tuple[str, list[Any]]:
-    """Return a fingerprint of what a group's settings share, and arrays of what they do not."""
-    parts, options = group.parts, group.options
-    calibrated = [noise_free(a) for a in _of_rules(group.rules, parts["algorithms"])]
-    common, swept = [], []
-    for name, part in (*(("algorithm", a) for a in calibrated), ("task", parts["task"])):
-        leaves, structure = jax.tree.flatten(part)
-        extra = inputs.extra_axes(part, name).values()
-        for values, axes in zip(leaves, extra, strict=True):
-            if axes:
-                is_key = jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
-                swept.append(np.asarray(jax.random.key_data(values) if is_key else values))
-        fixed = [0 if axes else v for v, axes in zip(leaves, extra, strict=True)]
-        common.append(describe(jax.tree.unflatten(structure, fixed)))
-    return fingerprint([common, describe(key), options.rounds, options.calibration_trials]), swept
-
-
-class StoredPlans:
-    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Plans | None:
-        """Return the stored plans of this name, or None."""
-        try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
-                fields = dict(stored)
-        except Exception:  # not there, or damaged in any of the ways that a file can be
-            return None
-        plans: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-        for key, value in fields.items():
-            number, field = key.split(".")
-            plans[int(number)][field] = value
-        return tuple(Plan(**plans[n]) for n in range(1 + max(plans)))
-
-    def save(self, name: str, plans: Plans) -> Plans:
-        """Store plans; return the stored ones, as another process may have been faster."""
-        import filelock  # slow to import
-
-        fields = {f"{n}.{k}": v for n, p in enumerate(plans) for k, v in vars(p).items()}
-        fields = {name: values for name, values in fields.items() if values is not None}
-        try:
-            with filelock.FileLock(self.folder.parent / ".lock"):
-                stored = self.load(name)
-                if stored is None:
-                    self.folder.mkdir(exist_ok=True)
-                    with files.replacing(self._path(name)) as (draft,), open(draft, "wb") as file:
-                        np.savez(file, **fields)
-        except OSError as error:
-            raise InputError(
-                f"a calibration could not be written to {self.folder}: {error.strerror or error}; "
-                "finished chunks are kept: make room, and go on with --resume"
-            ) from None
-        return stored or plans
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.npz"
+def _described(part: Any) -> tuple[Any, list[np.ndarray]]:
+    """Describe the values of a part that all settings share; return the others as arrays."""
+    leaves, structure = jax.tree.flatten(part)
+    extra = list(inputs.extra_axes(part, "part").values())
+    fixed = [0 if axes else leaf for leaf, axes in zip(leaves, extra, strict=True)]
+    swept = []
+    for leaf in itertools.compress(leaves, extra):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        swept.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
+    return describe(jax.tree.unflatten(structure, fixed)), swept

@@ -25,14 +25,15 @@ from jaxota._core.devices import format_bytes, machine_memory
 from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.study.compile import Calibrations, Programs, StoredPlans, simulate
-from jaxota.study.layout import Layout, choose_blocks, study_layout
+from jaxota.study.compile import Programs
+from jaxota.study.layout import Layout, choose_blocks, finish, moments, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.study import Study
-from jaxota.study.summary import finish, moments
 
 if TYPE_CHECKING:
     from jaxota.study.store import Store
+
+_devices = threading.RLock()  # a chunk uses all devices of its process
 
 
 class StudyJob:
@@ -47,24 +48,16 @@ class StudyJob:
         self.settings = resolve(study, max_programs)
         self.study = self.settings.study
         self._memory = memory
-        self._programs = Programs(self.study.random_key)
-        self._calibrations = Calibrations(self._programs)
-        self._devices = threading.Lock()  # a chunk uses all devices
+        self._programs = Programs(self.study.key)
 
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
-        settings = self.settings
         if stored is None:
-            blocks = choose_blocks(
-                settings, lambda *size: self._programs.block(*size).memory, self._memory
-            )
-            return study_layout(settings, blocks)
-        order = {}
-        for axis in settings.axes:
-            places = axis.positions(stored.labels(axis.name))
-            order[axis.name] = places + [i for i in range(len(axis)) if i not in places]
-        blocks = {name: stored.blocks[name] for name in settings.traced_sizes}
-        return study_layout(settings, blocks | {"trial": stored.trials_per_block}, order)
+            blocks = choose_blocks(self.settings, self._programs, self._memory)
+        else:
+            blocks = {name: stored.blocks[name] for name in self.settings.traced_sizes}
+            blocks["trial"] = stored.trials_per_block
+        return study_layout(self.settings, blocks, stored)
 
     @property
     def bytes(self) -> int:
@@ -77,30 +70,25 @@ class StudyJob:
     def steps(self) -> float:
         """The users' local steps in the whole study."""
         rows = math.prod(self.settings.traced_sizes.values()) * self.study.trials
-        return sum(self._steps_per_row(g) for g in self.settings.groups.values()) * rows
+        return float(sum(group.steps for group in self.settings.groups.values()) * rows)
 
     def steps_of(self, layout: Layout, number: int) -> float:
         """Return the users' local steps in one chunk."""
-        group, _ = self._rows(layout, number)
-        rows = math.prod(stop - start for start, stop in layout.extent(number).values())
-        return self._steps_per_row(group) * rows
-
-    def _steps_per_row(self, group: Any) -> float:
-        parts = group.parts
-        steps = sum(parts["task"].users * a.local.steps for a in parts["algorithms"])
-        return float(steps * self.study.rounds)
+        group, rows = self._rows(layout, number)
+        first, last = list(layout.extent(number).values())[-1]
+        return float(group.steps * len(rows) * (last - first))
 
     @property
     def calibrations(self) -> int:
         """The number of different calibrations that the settings need."""
         rows = range(math.prod(self.settings.traced_sizes.values()))
-        return self._calibrations.count(self.settings.groups.values(), rows)
+        return self._programs.calibrations(self.settings.groups.values(), rows)
 
     @property
     def uncalibrated(self) -> set[str]:
         """The algorithms of which a calibration diverged, of those measured or read so far."""
         labels = list(self.study.algorithms)
-        return {labels[number] for number in self._calibrations.diverged}
+        return {labels[number] for number in self._programs.diverged}
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
@@ -112,7 +100,7 @@ class StudyJob:
             "order": list(study.algorithms),
             "channel": describe(study.channel),
             "task": describe(study.task),
-            "key": describe(study.random_key),
+            "key": describe(study.key),
             "axes": [axis.name for axis in axes],
             "swept": [name for axis in axes for name in axis.fields],
             **{name: getattr(study, name) for name in counts},
@@ -149,7 +137,7 @@ class StudyJob:
         layout: Layout,
         number: int,
         report: Callable[..., None] = lambda *_: None,
-        plans: StoredPlans | None = None,
+        plans: Any = None,
     ) -> dict[str, np.ndarray]:
         """Compute the results of a chunk; `plans` keeps calibrations for other processes."""
         settings, study = self.settings, self.study
@@ -159,18 +147,13 @@ class StudyJob:
         block = math.prod(layout.blocks[name] for name in settings.traced_sizes)
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
-        with self._devices:
-            # Each is measured once, and then known.
-            measured = [
-                self._calibrations.plans(group, row, report, plans) for row in filled.tolist()
-            ]
-            report("running")
-            histories = simulate(self._programs, group, filled, trials, measured)
+        with _devices:
+            histories = self._programs.simulate(group, filled, trials, report, plans)
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
             results = moments(results, settings.scores, reference)
-        arrays = layout.empty(layout.region(number))
+        arrays = layout.empty(number)
         for place, by_name in enumerate(results):
             for name, values in by_name.items():
                 target = arrays[name][place]  # [axes…, trial or block, …]
@@ -183,9 +166,9 @@ class StudyJob:
         """Return the group of a chunk, and the numbers of its settings in that group."""
         settings, region = self.settings, layout.region(number)
         outer, inner = [], []
-        for axis, traced in zip(settings.axes, settings.traced, strict=True):
+        for axis in settings.axes:
             places = axis.positions(layout.labels(axis.name)[region[axis.name]])
-            inner.append(places) if traced else outer.append(places[0])
+            inner.append(places) if axis.traced else outer.append(places[0])
         sizes = tuple(settings.traced_sizes.values())
         rows = np.ravel_multi_index(np.ix_(*inner), sizes).ravel() if sizes else np.zeros(1, int)
         return settings.groups[tuple(outer)], rows
@@ -203,14 +186,7 @@ class Memory:
 
     plans = None
 
-    def __init__(self, job: Any) -> None:
-        most = machine_memory()
-        if job.bytes > most:
-            raise InputError(
-                "trials or rounds must be smaller: the results would take "
-                f"{format_bytes(job.bytes)}, and this machine has {format_bytes(most)} of memory; "
-                "or give a folder to keep them in, or keep means"
-            )
+    def __init__(self, job: StudyJob) -> None:
         self.layout = job.layout()
         self._job, self._arrays = job, self.layout.empty()
         self._missing = set(range(self.layout.count))
@@ -225,49 +201,54 @@ class Memory:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk."""
-        region = self.layout.region(number)
-        for name, variable in self.layout.variables.items():
-            self._arrays[name][self.layout.where(variable, region)] = arrays[name]
+        self.layout.put(number, arrays, into=self._arrays)
         self._missing.discard(number)
 
     def dataset(self) -> Any:
         """Return all results, as an `xarray.Dataset`."""
+        import xarray  # slow to import
+
+        variables = {name: (dims, self._arrays[name]) for name, dims in self.layout.dims.items()}
         attributes = self._job.attributes | {"description": json.dumps(self._job.description)}
-        return finish(self.layout.dataset(self._arrays), attributes)
+        return finish(xarray.Dataset(variables, self.layout.coords), attributes)
+
+
+def check_room(job: StudyJob, out: Path | None) -> None:
+    """Raise InputError where the disk, or without a folder the memory, cannot hold the results."""
+    if out is None:
+        free = machine_memory()
+        owner = f"this machine has {format_bytes(free)} of memory; or give a folder"
+    else:
+        folder = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
+        free = shutil.disk_usage(folder).free
+        owner = f"{folder} has only {format_bytes(free)} free"
+    begun = out is not None and (out / "study.json").exists()
+    if job.bytes > free and not begun:
+        raise InputError(
+            f"trials or rounds must be smaller: the results would take {format_bytes(job.bytes)}, "
+            f"and {owner}, or keep means"
+        )
 
 
 def open_sink(
-    job: Any, out: Path | None, resume: bool = False, spec: Any = None
+    job: StudyJob, out: Path | None, resume: bool = False, spec: Any = None
 ) -> "Memory | Store":
     """Open the place for a job's chunks: a store in the folder `out`, or memory.
 
     `spec` is plain data that the store keeps: the command that made it.
     """
+    check_room(job, out)
     if out is None:
         if resume:
             raise InputError("resume must come with a folder that holds the store to go on with")
         return Memory(job)
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    check_disk(job, out)
     return Store.create(out, job, resume, spec)
 
 
-def check_disk(job: Any, out: Path) -> None:
-    """Raise InputError where the disk has no room for a store that is not there yet."""
-    folder = out.resolve()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if job.bytes > free and not (out / "study.json").exists():
-        raise InputError(
-            "trials or rounds must be smaller: the results would take "
-            f"{format_bytes(job.bytes)}, and {folder} has only {format_bytes(free)} free"
-        )
-
-
 def drive(
-    job: Any,
+    job: StudyJob,
     sink: "Memory | Store",
     *,
     shard: tuple[int, int] = (0, 1),
@@ -277,7 +258,7 @@ def drive(
     """Compute the chunks of a job that its sink lacks; arguments are those of `Study.run`."""
     place, shards = shard
     pending = [number for number in sink.missing() if number % shards == place]
-    steps, done = job.steps / max(1, sink.layout.count), 0
+    steps, done = job.steps / sink.layout.count, 0
 
     def progress(stage: str = "running", now: int = 0, of: int | None = None) -> None:
         if stage == "running":
@@ -285,16 +266,12 @@ def drive(
         else:  # a calibration counts its own runs
             report(stage, now, of, steps=0.0)
 
-    def compute_here(number: int) -> None:
-        if not sink.holds(number):  # another process may have been faster
-            sink.write(number, job.compute(sink.layout, number, progress, sink.plans))
-
     progress()
     with contextlib.ExitStack() as stack:
         if executor is None:
             # Two threads take turns: while one writes a chunk, the devices compute the next.
             executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
-            task: Callable[[int], Any] = compute_here
+            task: Callable[[int], Any] = functools.partial(_compute, job, sink, progress)
         else:
             task = _worker_task(job, sink)
         futures = [executor.submit(task, number) for number in pending]
@@ -304,6 +281,12 @@ def drive(
             future.result()
             done += 1
             progress()
+
+
+def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
+    """Compute a chunk and keep it, unless another process was faster."""
+    if not sink.holds(number):
+        sink.write(number, job.compute(sink.layout, number, report, sink.plans))
 
 
 def _worker_task(job: StudyJob, sink: Any) -> Callable[[int], int]:
@@ -319,20 +302,16 @@ def _worker_task(job: StudyJob, sink: Any) -> Callable[[int], int]:
     )
 
 
-_worker_devices = threading.Lock()  # a chunk uses all devices of its process
-
-
 def compute_in_worker(pickled: bytes, folder: str, number: int) -> int:
     """Compute a chunk of a pickled study, unless it is there, and write it to the store."""
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    with _worker_devices:
-        job, store = _unpickled_job(pickled), Store.open(Path(folder))
+    with _devices:
+        job, store = _unpickled_job(pickled), Store(Path(folder))
         differs = difference(job.description, store.metadata["description"])
         if differs:
             raise InputError(f"{folder} holds another study than a worker has: {differs}")
-        if not store.holds(number):
-            store.write(number, job.compute(store.layout, number, plans=store.plans))
+        _compute(job, store, lambda *_: None, number)
     return number
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import itertools
 import math
 import numbers
 import re
@@ -10,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jaxota
@@ -29,11 +27,15 @@ class Axis:
         name: the name of its field, or "setting" where several fields change together.
         fields: the values of each field.
         labels: the name of each point.
+        paths: in a resolved study, the path of each field.
+        traced: likewise, whether all values are numbers that one program takes.
     """
 
     name: str
     fields: dict[str, tuple[Any, ...]]
     labels: tuple[Any, ...]
+    paths: tuple[str, ...] = ()
+    traced: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,6 +48,13 @@ class Axis:
             if all(isinstance(value, str) or _is_real(value) for value in values):
                 coordinates.setdefault(name, values)
         return coordinates
+
+    def renamed(self, taken: set[str]) -> "Axis":
+        """Return the axis with the paths of the fields in place of names that are taken."""
+        pairs = zip(self.fields, self.paths, strict=True)
+        names = {name: path if name in taken else name for name, path in pairs}
+        fields = {names[name]: values for name, values in self.fields.items()}
+        return dataclasses.replace(self, name=names.get(self.name, self.name), fields=fields)
 
     def positions(self, labels: list[Any]) -> list[int]:
         """Return the places on the axis of these labels, which are as a store has them."""
@@ -67,7 +76,11 @@ class Grid:
     axes: tuple[Axis, ...] = ()
 
     def __mul__(self, other: "Grid") -> "Grid":
-        return _product([*self.axes, *other.axes])
+        taken = {axis.name for axis in self.axes}
+        for axis in other.axes:
+            if axis.name in taken:
+                raise InputError(f"{axis.name} must be swept once, got it twice")
+        return Grid((*self.axes, *other.axes))
 
 
 def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
@@ -80,15 +93,16 @@ def grid(*in_step: Mapping[str, Values], **fields: Values) -> Grid:
             `**{"channel.power": [1, 2]}`. Values are numbers, parts, or a dict of them by their
             labels. Integers that set shapes (`users`, `steps`) can be swept like any number.
     """
-    names = ["setting", *(f"setting_{number}" for number in range(2, len(in_step) + 1))]
-    axes = [_together(name, group) for name, group in zip(names, in_step, strict=False)]
+    product = Grid()
+    for number, group in enumerate(in_step, 1):
+        product *= axis("setting" if number == 1 else f"setting_{number}", group)
     for name, values in fields.items():
         points, labels = _points(name, values)
         for label in labels:
             if labels.count(label) > 1:
                 raise InputError(f"{name} must not hold a value twice, got {label!r} again")
-        axes.append(Axis(name, {name: points}, labels))
-    return _product(axes)
+        product *= Grid((Axis(name, {name: points}, labels),))
+    return product
 
 
 def axis(name: str, fields: Mapping[str, Values], labels: Sequence[Any] | None = None) -> Grid:
@@ -101,34 +115,22 @@ def axis(name: str, fields: Mapping[str, Values], labels: Sequence[Any] | None =
 
     Multiply it by other grids: `jo.axis("draw", {"task.key": keys}) * jo.grid(snr_db=[0, 10])`.
     """
-    together = _together(name, fields)
-    chosen = together.labels if labels is None else tuple(labels)
-    if len(chosen) != len(together) or len(set(chosen)) < len(chosen):
+    if not isinstance(fields, Mapping) or not fields:
         raise InputError(
-            f"labels must be {len(together)} different ones, as many as {name} has points, "
+            f"fields in step must be a dict of values by their names, got {inputs.shown(fields)}"
+        )
+    points = {field: _points(field, values)[0] for field, values in fields.items()}
+    lengths = {field: len(values) for field, values in points.items()}
+    count = next(iter(lengths.values()))
+    if set(lengths.values()) != {count}:
+        raise InputError(f"fields in step must be of one length, got {lengths}")
+    chosen = tuple(range(count) if labels is None else labels)
+    if len(chosen) != count or len(set(chosen)) < count:
+        raise InputError(
+            f"labels must be {count} different ones, as many as {name} has points, "
             f"got {inputs.shown(labels)}"
         )
-    return Grid((dataclasses.replace(together, labels=chosen),))
-
-
-def _product(axes: list[Axis]) -> Grid:
-    names = [axis.name for axis in axes]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{name} must be swept once, got it twice")
-    return Grid(tuple(axes))
-
-
-def _together(name: str, group: Mapping[str, Values]) -> Axis:
-    if not isinstance(group, Mapping) or not group:
-        raise InputError(
-            f"fields in step must be a dict of values by their names, got {inputs.shown(group)}"
-        )
-    fields = {field: _points(field, values)[0] for field, values in group.items()}
-    lengths = {field: len(values) for field, values in fields.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"fields in step must be of one length, got {lengths}")
-    return Axis(name, fields, tuple(range(next(iter(lengths.values())))))
+    return Grid((Axis(name, points, chosen),))
 
 
 def _points(name: str, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -167,10 +169,8 @@ def _label(value: Any, number: int) -> Any:
 
 def _is_real(value: Any) -> bool:
     """Whether a value is one real number."""
-    if isinstance(value, numbers.Real):
-        return True
-    kinds = jnp.floating, jnp.integer  # also bfloat16, and no random keys
-    return getattr(value, "ndim", 1) == 0 and any(jnp.issubdtype(value.dtype, k) for k in kinds)
+    scalar = getattr(value, "ndim", None) == 0 and inputs.is_real(value)  # also bfloat16
+    return scalar or isinstance(value, numbers.Real)
 
 
 def shown(part: Any) -> str:
@@ -190,16 +190,7 @@ def shown(part: Any) -> str:
     return f"{type(part).__name__}({', '.join(words)})"
 
 
-def points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return all indices of a product, the last one fastest."""
-    return list(itertools.product(*map(range, sizes)))
-
-
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER}):({_NUMBER})(?::({_NUMBER}))?")
 _WORDS = {"none": None, "inf": math.inf, "nan": math.nan, "true": True, "false": False}
-_UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {"ki": 2**10, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST = 100_000  # values of one range
 
 
@@ -233,18 +224,19 @@ def parse_values(name: str, text: str) -> list[Any]:
 
 
 def _parse_range(name: str, text: str) -> list[Any]:
-    match = _RANGE.fullmatch(text.replace(" ", ""))
-    if not match:
-        raise InputError(f"--set {name} must be first:last:step in numbers, got {text!r}")
-    first, last, step = (float(x) if x else 1.0 for x in match.groups())
+    try:
+        first, last, *more = map(float, text.split(":"))
+        (step,) = more or [1.0]
+    except ValueError:
+        raise InputError(f"--set {name} must be first:last:step in numbers, got {text!r}") from None
     if step == 0 or (last - first) * step < 0:
         raise InputError(f"--set {name} must step from first to last, got {text!r}, which is empty")
     steps = (last - first) / step * (1 + 1e-9) + 1e-9  # 0:0.3:0.1 holds 0.3
     if not steps < MOST:
         raise InputError(f"--set {name} must hold at most {MOST} values, got {text!r}")
-    integers = all(re.fullmatch(r"[+-]?\d+", x) for x in match.groups() if x)
     values = [first + i * step for i in range(math.floor(steps) + 1)]
-    return [int(value) if integers else round(value, 12) for value in values]
+    whole = not any(letter in text for letter in ".eE")
+    return [int(value) if whole else round(value, 12) for value in values]
 
 
 def _parse_value(name: str, node: ast.AST) -> Any:
@@ -286,8 +278,12 @@ def _public(name: str) -> Any:
 
 def parse_bytes(option: str, text: str) -> int:
     """Parse a number of bytes: 4G, 500M, 2GiB."""
-    match = re.fullmatch(rf"({_NUMBER})\s*([kKMGT]i?|)B?", text.strip())
-    count = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    number = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    match = re.fullmatch(rf"{number}\s*(?:([kKMGT])(i?))?B?", text.strip())
+    count = 0.0
+    if match:
+        scale = 1024 if match[3] else 1000
+        count = float(match[1]) * scale ** " KMGT".index((match[2] or " ").upper())
     if not 1 <= count < 2**62:
         raise InputError(f"{option} must be a number of bytes such as 500M or 4G, got {text!r}")
     return int(count)

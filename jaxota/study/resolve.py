@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxota._core import arguments, inputs, stage_checks
-from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS
-from jaxota.study.grid import Axis, Grid, points
+from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import KEEP, Study
 
 
@@ -23,28 +23,32 @@ class Group(NamedTuple):
 
     Attributes:
         options: rounds and other static counts.
-        structure: the tree of {"algorithms": (…), "channel": …, "task": …}.
-        values: the leaves of that tree.
-        axes: 0 for each leaf that has a row for each setting, None for the others.
-        rules: the number of each algorithm's calibration, -1 if it needs none.
+        parts: {"algorithms": (…), "channel": …, "task": …}, of all settings at once.
+        axes: for each leaf of the parts, 0 if it has a row for each setting, else None.
     """
 
     options: arguments.Options
-    structure: Any
-    values: list[Any]
+    parts: dict[str, Any]
     axes: tuple[int | None, ...]
-    rules: tuple[int, ...]
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """Algorithms, channel and task, of all settings at once."""
-        return jax.tree.unflatten(self.structure, self.values)
+    def steps(self) -> int:
+        """The users' local steps of all algorithms in one trial of a setting."""
+        steps = sum(algorithm.local.steps for algorithm in self.parts["algorithms"])
+        return self.parts["task"].users * steps * self.options.rounds
 
-    def rows(self, numbers: int | np.ndarray) -> list[Any]:
-        """Return the leaves of one setting, or of several, by their numbers in the group."""
-        return [
-            v[numbers] if axis == 0 else v for v, axis in zip(self.values, self.axes, strict=True)
-        ]
+    def rows(self, numbers: int | np.ndarray) -> dict[str, Any]:
+        """Return the parts of one setting, or of several, by their numbers in the group."""
+        leaves, structure = jax.tree.flatten(self.parts)
+        pairs = zip(leaves, self.axes, strict=True)
+        rows = [leaf[numbers] if axis == 0 else leaf for leaf, axis in pairs]
+        return jax.tree.unflatten(structure, rows)
+
+
+def shapes(values: Any) -> tuple[Any, ...]:
+    """Return the structure of a tree with shapes and types of its leaves: programs differ by it."""
+    leaves, structure = jax.tree.flatten(values)
+    return structure, *((jnp.shape(leaf), leaf.dtype) for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,43 +56,34 @@ class Settings:
     """A study, checked, and its settings by groups.
 
     Attributes:
-        study: the study, whose axes have names of their own.
-        axes: the axes of the grid.
-        traced: whether each axis holds traced numbers alone, which one program takes.
-        groups: the groups by their places on the other axes.
+        study: the study, whose axes know their paths and have names of their own.
+        groups: the groups by their places on the axes that are not traced.
         scores: the names of all scores.
     """
 
     study: Study
-    axes: tuple[Axis, ...]
-    traced: tuple[bool, ...]
     groups: dict[tuple[int, ...], Group]
     scores: list[str]
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of the grid."""
+        return self.study.over.axes
+
+    @property
     def traced_sizes(self) -> dict[str, int]:
         """The axes of traced numbers and their sizes."""
-        return {a.name: len(a) for a, traced in zip(self.axes, self.traced, strict=True) if traced}
+        return {axis.name: len(axis) for axis in self.axes if axis.traced}
 
     @property
     def count(self) -> int:
         """The number of settings."""
-        return math.prod(len(axis) for axis in self.axes)
+        return math.prod(map(len, self.axes))
 
     @property
     def programs(self) -> int:
         """The number of programs to compile, not counting calibrations."""
-        groups = self.groups.values()
-        shapes = ([(jnp.shape(v), v.dtype) for v in group.values] for group in groups)
-        return len({(g.structure, g.axes, *s) for g, s in zip(groups, shapes, strict=True)})
-
-
-class _Swept(NamedTuple):
-    """An axis, the paths of its fields, and whether it holds traced numbers alone."""
-
-    axis: Axis
-    paths: dict[str, str]
-    traced: bool
+        return len({(group.axes, *shapes(group.parts)) for group in self.groups.values()})
 
 
 def resolve(study: Study, max_programs: int | None = None) -> Settings:
@@ -97,25 +92,19 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
     More structures than `max_programs` are refused before any is built.
     """
     study = _check_study(study)
-    roots: list[tuple[str, Any]] = [("algorithm", a) for a in study.algorithms.values()]
-    roots += [("channel", study.channel), ("task", study.task)]
-    parts = {name: part for name, part in roots[-2:] if dataclasses.is_dataclass(part)}
-    parts |= {f"algorithms[{label!r}]": a for label, a in study.algorithms.items()}
-    arguments.refuse_swept(**parts)
     known: dict[str, Any] = {}
-    for name, part in roots:
-        known |= field_paths(part, name)
-    swept = [_resolve_axis(axis, known) for axis in study.over.axes]
-    paths = [path for each in swept for path in each.paths.values()]
+    for root, part in _parts(study):
+        known |= field_paths(part, root)
+    axes = [_resolve_axis(axis, known) for axis in study.over.axes]
+    paths = [path for axis in axes for path in axis.paths]
     for path in paths:
         if paths.count(path) > 1:
             raise InputError(f"{path} must be swept once, got it twice")
         if path == "algorithm":
             raise InputError("algorithm must not be swept: a study takes several by their labels")
-    untraced = [each.axis for each in swept if not each.traced]
-    _refuse_programs(study, untraced, max_programs)
-    places = points([len(axis) for axis in untraced])
-    groups = {place: _group(study, swept, place) for place in places}
+    _refuse_programs(axes, max_programs)
+    places = itertools.product(*(range(len(axis)) for axis in axes if not axis.traced))
+    groups = {place: _group(study, axes, place) for place in places}
     # Only tasks that are swept as a whole can differ in their scores, which take a while to trace.
     scored = list(groups.values())[: None if "task" in paths else 1]
     scores = list(dict.fromkeys(score for group in scored for score in _scores(group)))
@@ -123,9 +112,16 @@ def resolve(study: Study, max_programs: int | None = None) -> Settings:
         raise InputError(
             f"metric must be one of the task's scores, {', '.join(scores)}, got {study.metric!r}"
         )
-    axes = tuple(_rename(each, scores) for each in swept)
-    study = study.replace(over=Grid(axes))
-    return Settings(study, axes, tuple(each.traced for each in swept), groups, scores)
+    # A field is named by its path where a result has its name, such as `power`.
+    taken = {*scores, *(f"average_{score}" for score in scores), *DIMENSIONS, *LABELS}
+    axes = [axis.renamed(taken) for axis in axes]
+    return Settings(study.replace(over=Grid(tuple(axes))), groups, scores)
+
+
+def _parts(study: Study) -> list[tuple[str, Any]]:
+    """Return the parts of a study, each with the first name of its fields' paths."""
+    algorithms = [("algorithm", algorithm) for algorithm in study.algorithms.values()]
+    return [*algorithms, ("channel", study.channel), ("task", study.task)]
 
 
 def _check_study(study: Study) -> Study:
@@ -138,10 +134,12 @@ def _check_study(study: Study) -> Study:
         inputs.words("a label of algorithms", label)
         path = f"algorithms[{label!r}]" if label else "algorithm"
         arguments.check_algorithm(path, algorithm)
-    if isinstance(study.channel, type) or isinstance(study.task, type):
-        raise InputError("channel and task must be made, such as jo.Channel(), got a class")
-    if not isinstance(study.keep, str) or study.keep not in KEEP:
-        raise InputError(f"keep must be {' or '.join(KEEP)}, got {inputs.shown(study.keep)}")
+        arguments.refuse_swept(**{path: algorithm})
+    for name, part in (("channel", study.channel), ("task", study.task)):
+        if isinstance(part, type):
+            raise InputError(f"{name} must be made, as by {part.__name__}(...), got a class")
+        if dataclasses.is_dataclass(part):
+            arguments.refuse_swept(**{name: part})
     for name in ("reference", "metric", "name"):
         inputs.words(name, getattr(study, name))
     reference = study.reference or next(iter(study.algorithms))
@@ -151,91 +149,81 @@ def _check_study(study: Study) -> Study:
             f"got {reference!r}"
         )
     names = "rounds", "every", "calibration_trials"
-    counts = {name: inputs.whole(name, getattr(study, name), 1) for name in names}
-    counts["trials"] = inputs.whole("trials", study.trials, 1, None)
-    is_seed = not isinstance(study.key, jax.Array | np.ndarray)
-    key = inputs.seed(study.key) if is_seed else inputs.key("key", study.key)
-    return study.replace(reference=reference, key=key, **counts)
-
-
-def _resolve_axis(axis: Axis, known: dict[str, Any]) -> _Swept:
-    """Find the fields of an axis; integers in the place of random keys are seeds."""
-    paths = {name: find_field(name, known) for name in axis.fields}
-    fields = dict(axis.fields)
-    for name, path in paths.items():
-        if known[path] is not None and known[path].metadata.get("dtype") == "key":
-            seeds = (
-                jax.random.key(inputs.seed(v)) if isinstance(v, int) else v for v in fields[name]
-            )
-            fields[name] = tuple(seeds)
-    values = [value for of_field in fields.values() for value in of_field]
-    numeric = not any(
-        v is None or isinstance(v, str) or dataclasses.is_dataclass(v) for v in values
+    return study.replace(
+        **{name: inputs.whole(name, getattr(study, name), 1) for name in names},
+        trials=inputs.whole("trials", study.trials, 1, None),
+        keep=inputs.chosen("keep", study.keep, KEEP),
+        key=inputs.key("key", study.key),
+        reference=reference,
     )
-    traced = numeric and all(is_traced(known[path]) for path in paths.values())
-    return _Swept(dataclasses.replace(axis, fields=fields), paths, traced)
 
 
-def _rename(swept: _Swept, scores: list[str]) -> Axis:
-    """Name a field by its path where a result has its name, such as `power`."""
-    taken = {*scores, *(f"average_{score}" for score in scores), *DIMENSIONS, *LABELS}
-    axis, paths, _ = swept
-    names = {name: path if name in taken else name for name, path in paths.items()}
-    fields = {names[name]: values for name, values in axis.fields.items()}
-    return dataclasses.replace(axis, name=names.get(axis.name, axis.name), fields=fields)
+def _resolve_axis(axis: Axis, known: dict[str, Any]) -> Axis:
+    """Find the fields of an axis; integers in the place of random keys are seeds."""
+    fields, paths = dict(axis.fields), tuple(find_field(name, known) for name in axis.fields)
+    for (name, values), path in zip(axis.fields.items(), paths, strict=True):
+        if known[path].get("dtype") == "key":
+            seeds = (inputs.key(path, v) if isinstance(v, int) else v for v in values)
+            fields[name] = tuple(seeds)
+    numeric = not any(
+        value is None or isinstance(value, str) or dataclasses.is_dataclass(value)
+        for of_field in fields.values()
+        for value in of_field
+    )
+    traced = numeric and all("rank" in known[path] for path in paths)
+    return dataclasses.replace(axis, fields=fields, paths=paths, traced=traced)
 
 
-def _refuse_programs(study: Study, untraced: list[Axis], most: int | None) -> None:
+def _refuse_programs(axes: list[Axis], most: int | None) -> None:
     """Refuse more programs than `most`: each integer or word is one, whatever else is swept."""
     count = math.prod(
         len(axis)
-        for axis in untraced
-        if not any(dataclasses.is_dataclass(v) for values in axis.fields.values() for v in values)
+        for axis in axes
+        if not axis.traced
+        and not any(dataclasses.is_dataclass(v) for vs in axis.fields.values() for v in vs)
     )
     if most is not None and count > most:
-        axes = " × ".join(f"{len(axis):,} {axis.name}" for axis in study.over.axes)
-        raise InputError(f"{axes} would take {count:,} programs: more than --max-programs {most}")
+        product = " × ".join(f"{len(axis):,} {axis.name}" for axis in axes)
+        raise InputError(
+            f"{product} would take {count:,} programs: more than --max-programs {most}"
+        )
 
 
-def _group(study: Study, swept: list[_Swept], place: tuple[int, ...]) -> Group:
+def _group(study: Study, axes: list[Axis], place: tuple[int, ...]) -> Group:
     """Build the group at one place on the untraced axes, with all settings of the traced ones."""
-    parts: dict[tuple[str, str], Any] = {("algorithm", k): a for k, a in study.algorithms.items()}
-    parts |= {("channel", ""): study.channel, ("task", ""): study.task}
+    traced = [axis for axis in axes if axis.traced]
+    rows = np.meshgrid(*(np.arange(len(axis)) for axis in traced), indexing="ij")
+    inner, outer = iter(rows), iter(place)
+    changes = []
+    for axis in axes:
+        at: Any = next(inner).ravel() if axis.traced else next(outer)
+        for path, (name, values) in zip(axis.paths, axis.fields.items(), strict=True):
+            changes.append((path, name, (_stack(name, values) if axis.traced else values)[at]))
+    parts = _parts(study)
     # A part is set before the fields inside it, so that neither undoes the other.
-    for path, name, value in sorted(_changes(swept, place), key=lambda c: c[0].count(".")):
+    for path, name, value in sorted(changes, key=lambda change: change[0].count(".")):
         if dataclasses.is_dataclass(value):
             arguments.refuse_swept(**{path: value})
-        root = path.split(".")[0]
-        holders = [key for key, part in parts.items() if key[0] == root and has_field(part, path)]
-        if not holders:
+        held = [path in field_paths(part, root) for root, part in parts]
+        if not any(held):
             raise InputError(f"{name} must be a field in every setting, and in one there is none")
-        parts |= {key: set_field(parts[key], path, value) for key in holders}
-    *algorithms, channel, task = parts.values()
-    built = task.build() if hasattr(task, "build") else task
-    return _check_group(study, algorithms, channel, built)
+        parts = [
+            (root, set_field(part, path, value) if has else part)
+            for (root, part), has in zip(parts, held, strict=True)
+        ]
+    *algorithms, channel, task = (part for _, part in parts)
+    return _check_group(
+        study, algorithms, channel, task.build() if hasattr(task, "build") else task
+    )
 
 
-def _changes(swept: list[_Swept], place: tuple[int, ...]) -> list[tuple[str, str, Any]]:
-    """Return path, name and value of each swept field; traced ones have a row for each setting."""
-    inner = points([len(each.axis) for each in swept if each.traced])
-    outer, column = iter(place), itertools.count()
-    changes = []
-    for axis, paths, traced in swept:
-        at = next(column if traced else outer)
-        for name, path in paths.items():
-            values = axis.fields[name]
-            stacked = _stack(name, [values[point[at]] for point in inner]) if traced else values[at]
-            changes.append((path, name, stacked))
-    return changes
-
-
-def _stack(name: str, values: list[Any]) -> Any:
+def _stack(name: str, values: tuple[Any, ...]) -> Any:
     try:
         if any(hasattr(value, "dtype") for value in values):  # random keys are no NumPy arrays
             return jnp.stack([jnp.asarray(value) for value in values])
         return np.stack([np.asarray(value) for value in values])
     except (TypeError, ValueError):
-        shown = inputs.shown(values)
+        shown = inputs.shown(list(values))
         raise InputError(f"{name} must hold numbers of one shape, got {shown}") from None
 
 
@@ -246,28 +234,15 @@ def _check_group(study: Study, algorithms: list[Any], channel: Any, task: Any) -
     counts = study.rounds, study.trials, study.calibration_trials
     workload = arguments.Workload(*counts, all_in_memory=endless)
     checked = [arguments.checked_setting(a, channel, task, workload, every) for a in algorithms]
-    setting, options = checked[0]
-    algorithms = [each.algorithm for each, _ in checked]
-    named = [("algorithm", algorithm) for algorithm in algorithms]
-    named += [("channel", setting.channel), ("task", setting.task)]
-    extra = [axes for name, part in named for axes in inputs.extra_axes(part, name).values()]
-    values, structure = jax.tree.flatten(
-        {"algorithms": tuple(algorithms), "channel": setting.channel, "task": setting.task}
+    (_, channel, task), options = checked[0]
+    algorithms = [setting.algorithm for setting, _ in checked]
+    axes = tuple(
+        0 if swept else None
+        for part in (*algorithms, channel, task)
+        for swept in inputs.extra_axes(part, "part").values()
     )
-    axes = tuple(0 if swept else None for swept in extra)
-    options = options._replace(average_scores=True)
-    return Group(options, structure, values, axes, _rules(algorithms))
-
-
-def _rules(algorithms: list[Any]) -> tuple[int, ...]:
-    """Number the calibrations: algorithms that are alike without noise share one."""
-    rules: dict[Any, int] = {}
-    numbers = []
-    for algorithm in algorithms:
-        leaves, structure = jax.tree.flatten(noise_free(algorithm))
-        rule = structure, *(np.asarray(leaf).tobytes() for leaf in leaves)
-        numbers.append(rules.setdefault(rule, len(rules)) if algorithm.needs else -1)
-    return tuple(numbers)
+    parts = {"algorithms": tuple(algorithms), "channel": channel, "task": task}
+    return Group(options._replace(average_scores=True), parts, axes)
 
 
 def _scores(group: Group) -> list[str]:
@@ -277,11 +252,9 @@ def _scores(group: Group) -> list[str]:
         problem = task.problem(0)
         return problem.score(jnp.zeros(problem.dim, "float32"))
 
-    task = jax.tree.unflatten(group.structure, group.rows(0))["task"]
-    names = list(jax.eval_shape(score, task))
+    names = list(jax.eval_shape(score, group.rows(0)["task"]))
     stage_checks.check_scores(names)
-    pairs = [(n, other) for n in names for other in (f"average_{n}", f"{n}_difference")]
-    for name, other in pairs:
+    for name, other in ((n, o) for n in names for o in (f"average_{n}", f"{n}_difference")):
         if other in names:
             raise InputError(
                 f"task must not name a score {other!r} beside {name!r}, as a study has that name "
@@ -290,45 +263,32 @@ def _scores(group: Group) -> list[str]:
     return names
 
 
-def field_paths(part: Any, path: str) -> dict[str, dataclasses.Field[Any] | None]:
-    """Return every field of a part, and of the parts inside it, by its path; None for the part."""
-    paths: dict[str, dataclasses.Field[Any] | None] = {path: None}
+def field_paths(part: Any, path: str) -> dict[str, Mapping[str, Any]]:
+    """Return the metadata of a part's fields, and of those of parts inside it, by their paths.
+
+    The part itself has its path, too, and none.
+    """
+    paths: dict[str, Mapping[str, Any]] = {path: {}}
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         for field in dataclasses.fields(part):
             paths |= field_paths(getattr(part, field.name), f"{path}.{field.name}")
-            paths[f"{path}.{field.name}"] = field
+            paths[f"{path}.{field.name}"] = field.metadata
     return paths
 
 
-def find_field(name: str, known: dict[str, dataclasses.Field[Any] | None]) -> str:
+def find_field(name: str, known: dict[str, Mapping[str, Any]]) -> str:
     """Return the path of a field; InputError with the nearest names, or with all candidates."""
-    candidates = [path for path in known if path == name or path.endswith(f".{name}")]
-    if name in candidates:
-        return name
-    if len(candidates) == 1:
-        return candidates[0]
+    candidates = [path for path in known if path.endswith(f".{name}")]
+    if name in known or len(candidates) == 1:
+        return name if name in known else candidates[0]
     if candidates:
         raise InputError(f"{name} must be spelled out, one of {', '.join(candidates)}")
-    short = sorted({path.rsplit(".", 1)[-1] for path, field in known.items() if field})
+    short = sorted({path.rsplit(".", 1)[-1] for path in known if "." in path})
     near = difflib.get_close_matches(name.rsplit(".", 1)[-1], short, n=3, cutoff=0.5)
     raise InputError(
         f"no field is called {name}: "
         + (f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(short)}")
     )
-
-
-def is_traced(field: dataclasses.Field[Any] | None) -> bool:
-    """Whether new values of a field are new numbers of the same program."""
-    return field is not None and "rank" in field.metadata
-
-
-def has_field(part: Any, path: str) -> bool:
-    """Whether a part has the field at a path, whose first name is the part's own."""
-    for name in path.split(".")[1:]:
-        if not hasattr(part, name):
-            return False
-        part = getattr(part, name)
-    return True
 
 
 def set_field(part: Any, path: str, value: Any) -> Any:

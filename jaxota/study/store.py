@@ -9,10 +9,12 @@ Zarr replaces a file at once, but a chunk is one file in each variable, and a fi
 nothing but the fill value is left out: that a file is there, or is not, says nothing.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +25,70 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from jaxota._core import files
 from jaxota._core.part import difference, fingerprint
+from jaxota._core.state import Plan
 from jaxota.errors import InputError
-from jaxota.study.compile import StoredPlans
-from jaxota.study.layout import Layout
-from jaxota.study.summary import finish
+from jaxota.study.layout import Layout, finish
 
 FORMAT = "jaxota.Store 1"
 STUDY = "study.json"
+
+
+@contextlib.contextmanager
+def _writing(what: str, folder: Path) -> Iterator[None]:
+    """Hold the lock of a store while `what` is written; a disk without room is an InputError."""
+    try:
+        with filelock.FileLock(folder / ".lock"), files.placing:
+            yield
+    except OSError as error:
+        kept = len(list((folder / "commits").glob("*.json")))
+        raise InputError(
+            f"{what} could not be written to {folder}: {error.strerror or error}; finished "
+            f"chunks ({kept}) are kept: make room, and go on with --resume"
+        ) from None
+
+
+class StoredPlans:
+    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, name: str) -> Plan | None:
+        """Return the stored plan of this name, or None."""
+        try:
+            with np.load(self.folder / f"{name}.npz", allow_pickle=False) as stored:
+                return Plan(**{key.removeprefix("0."): values for key, values in stored.items()})
+        except Exception:  # not there, or damaged in any of the ways that a file can be
+            return None
+
+    def save(self, name: str, plan: Plan) -> Plan:
+        """Store a plan; return the stored one, as another process may have been faster."""
+        fields = {f"0.{k}": values for k, values in vars(plan).items() if values is not None}
+        path = self.folder / f"{name}.npz"
+        with _writing("a calibration", self.folder.parent):
+            stored = self.load(name)
+            if stored is None:
+                with files.replacing(path) as (draft,), open(draft, "wb") as file:
+                    np.savez(file, **fields)
+        return stored or plan
 
 
 class Store:
     """The chunks of a study in a folder, which can be read without the study.
 
     Attributes:
-        folder: where the store is.
+        folder: where the store is; it may be written while it is open.
         metadata: the content of study.json.
         layout: the arrays and their chunks.
         plans: the calibrations.
     """
 
-    def __init__(self, folder: Path, metadata: dict[str, Any]) -> None:
-        self.folder, self.metadata = folder, metadata
-        self.layout = Layout.from_json(metadata["space"])
+    def __init__(self, folder: Path, shared: bool = False) -> None:
+        self.folder, self.metadata = folder, _read_metadata(folder)
+        self.layout = Layout.from_json(self.metadata["space"])
         self.plans = StoredPlans(folder / "plans")
-        self._shared = False  # whether other processes may work at it
+        self._shared = shared  # whether other processes may work at it
         self._complete: set[str] = set()  # chunks whose files were checked
-
-    @classmethod
-    def open(cls, folder: Path) -> "Store":
-        """Open the store in a folder, perhaps while it is being written."""
-        return cls(folder, _read_metadata(folder))
 
     @classmethod
     def create(cls, folder: Path, job: Any, resume: bool, spec: Any = None) -> "Store":
@@ -71,49 +107,17 @@ class Store:
             with files.placing:
                 folder.mkdir(parents=True, exist_ok=True)
                 with filelock.FileLock(folder / ".lock"):
-                    if (folder / STUDY).exists():
-                        return cls._resume(folder, job, spec)
-                    layout = layout or job.layout()
-                    metadata = _metadata(job, layout, spec)
-                    (folder / "commits").mkdir(exist_ok=True)
-                    _shape_arrays(folder, layout, "w")
-                    _write_json(folder / STUDY, metadata)
-                    return cls(folder, metadata)
+                    exists = (folder / STUDY).exists()  # another process may have been faster
+                    if exists:
+                        _grow(folder, job, spec)
+                    else:
+                        (folder / "commits").mkdir(exist_ok=True)
+                        layout = layout or job.layout()
+                        _shape_arrays(folder, layout, "w")
+                        _write_json(folder / STUDY, _metadata(job, layout, spec))
         except OSError as error:
             raise InputError(f"{folder} must be a folder that can be written: {error}") from None
-
-    @classmethod
-    def _resume(cls, folder: Path, job: Any, spec: Any) -> "Store":
-        """Open the store of a job and give it the trials and settings that it lacks."""
-        stored = _read_metadata(folder)
-        differs = difference(job.description, stored["description"])
-        if differs:
-            raise InputError(f"{folder} holds a store of another study: {differs}")
-        before = Layout.from_json(stored["space"])
-        layout = job.layout(before)
-        if layout.trials < before.trials:
-            raise InputError(
-                f"{folder} holds {before.trials} trials: trials must be at least as many, "
-                f"got {layout.trials}"
-            )
-        metadata = _metadata(job, layout, spec or stored["spec"])
-        for name, meanings in stored["meanings"].items():
-            labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
-            for label, old, new in labelled:
-                differs = difference(new, old)
-                if differs:
-                    raise InputError(f"{folder} holds another {name} {label}: {differs}")
-        if metadata != stored:
-            _shape_arrays(folder, layout, "r+")
-            _write_json(folder / STUDY, metadata)
-        # Remove what killed processes left: this one has the lock, so that nobody writes now.
-        for place in (folder / "commits", folder / "plans", folder):
-            files.clear(place)
-        for path in folder.rglob("*.partial"):
-            path.unlink()
-        store = cls(folder, metadata)
-        store._shared = True
-        return store
+        return cls(folder, shared=exists)
 
     def missing(self) -> list[int]:
         """Return the numbers of the chunks without a record, or with damaged files.
@@ -130,34 +134,24 @@ class Store:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        layout = self.layout
-        region, label = layout.region(number), layout.label(number)
-        try:
-            with filelock.FileLock(self.folder / ".lock"), files.placing:
-                if self.holds(number):
-                    return
-                for name, variable in layout.variables.items():
-                    self._arrays[name][layout.where(variable, region)] = arrays[name]
-                record = {
-                    "chunk": label,
-                    "study": self.metadata["hash"],
-                    "covers": layout.extent(number),
-                    "sha256": self._checksum(number),
-                }
-                _write_json(self.folder / "commits" / f"{label}.json", record)
-        except OSError as error:
-            kept = len(list((self.folder / "commits").glob("*.json")))
-            raise InputError(
-                f"chunk {label} could not be written to {self.folder}: "
-                f"{error.strerror or error}; {kept} of {layout.count} chunks are kept: make "
-                "room, and go on with --resume"
-            ) from None
+        label = self.layout.label(number)
+        with _writing(f"chunk {label}", self.folder):
+            if self.holds(number):
+                return
+            self.layout.put(number, arrays, into=self._arrays)
+            record = {
+                "chunk": label,
+                "study": self.metadata["hash"],
+                "covers": self.layout.extent(number),
+                "sha256": self._checksum(number),
+            }
+            _write_json(self.folder / "commits" / f"{label}.json", record)
 
     @functools.cached_property
     def _arrays(self) -> dict[str, Any]:
         """The Zarr arrays, to be written to."""
         group = zarr.open_group(self.folder / "data.zarr", mode="r+")
-        return {name: group[name] for name in self.layout.variables}
+        return {name: group[name] for name in self.layout.dims}
 
     def dataset(self) -> Any:
         """Return all results, NaN where chunks are missing; InputError names damaged ones."""
@@ -175,11 +169,9 @@ class Store:
         data = data.isel({d: slice(layout.sizes[str(d)]) for d in data.dims})
         data = data.assign_coords(layout.coords)
         if missing:
-            data = data.load()
+            arrays = {name: data[name].load().values for name in layout.dims}
             for number in missing:
-                region = layout.region(number)
-                for name, variable in layout.variables.items():
-                    data[name].values[layout.where(variable, region)] = np.nan
+                layout.put(number, layout.empty(number), into=arrays)
         return finish(data, self.metadata["attributes"]).assign_attrs(
             chunks=layout.count,
             chunks_done=layout.count - len(missing),
@@ -193,17 +185,15 @@ class Store:
         path = self.folder / "commits" / f"{label}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
+            covered, checksum = (record["covers"], record["study"]), record["sha256"]
         except FileNotFoundError:
             return "absent"
-        except (OSError, ValueError):
+        except (OSError, ValueError, LookupError, TypeError):
             return "damaged"  # records appear as a whole
-        if not isinstance(record, dict):
-            return "damaged"
         # It may have fewer trials or settings than it should have now.
-        expected = self.layout.extent(number), self.metadata["hash"]
-        if (record.get("covers"), record.get("study")) != expected:
+        if covered != (self.layout.extent(number), self.metadata["hash"]):
             return "absent"
-        if record.get("sha256") != self._checksum(number):
+        if checksum != self._checksum(number):
             return "damaged"
         self._complete.add(label)
         return "complete"
@@ -211,9 +201,9 @@ class Store:
     def _checksum(self, number: int) -> str:
         """Return a digest of a chunk's files, and of which there are."""
         digest, index = hashlib.sha256(), self.layout.index(number)
-        for name, variable in self.layout.variables.items():
-            depth = max((n for n, d in enumerate(variable.dims, 1) if d in index), default=0)
-            place = [str(index.get(d, 0)) for d in variable.dims[:depth]]
+        for name, dims in self.layout.dims.items():
+            depth = max(n for n, d in enumerate(dims, 1) if d in index)
+            place = [str(index.get(d, 0)) for d in dims[:depth]]
             # One file, or several where models have become larger than they were.
             path = self.folder.joinpath("data.zarr", name, "c", *place)
             for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file()):
@@ -222,6 +212,36 @@ class Store:
                     heading = f"{name} {file.relative_to(path)} {len(content)} "
                     digest.update(heading.encode() + content)
         return digest.hexdigest()
+
+
+def _grow(folder: Path, job: Any, spec: Any) -> None:
+    """Give the store of a job the trials and settings that it lacks."""
+    stored = _read_metadata(folder)
+    differs = difference(job.description, stored["description"])
+    if differs:
+        raise InputError(f"{folder} holds a store of another study: {differs}")
+    before = Layout.from_json(stored["space"])
+    layout = job.layout(before)
+    if layout.trials < before.trials:
+        raise InputError(
+            f"{folder} holds {before.trials} trials: trials must be at least as many, "
+            f"got {layout.trials}"
+        )
+    metadata = _metadata(job, layout, spec or stored["spec"])
+    for name, meanings in stored["meanings"].items():
+        labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
+        for label, old, new in labelled:
+            differs = difference(new, old)
+            if differs:
+                raise InputError(f"{folder} holds another {name} {label}: {differs}")
+    if metadata != stored:
+        _shape_arrays(folder, layout, "r+")
+        _write_json(folder / STUDY, metadata)
+    # Remove what killed processes left: this one has the lock, so that nobody writes now.
+    for place in (folder / "commits", folder / "plans", folder):
+        files.clear(place)
+    for path in folder.rglob("*.partial"):
+        path.unlink()
 
 
 def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:
@@ -269,17 +289,18 @@ def _holds_other_files(folder: Path) -> bool:
 def _shape_arrays(folder: Path, layout: Layout, mode: Any) -> None:
     """Make an empty data set ("w"), with a checksum for each file, or let it grow ("r+")."""
     group: Any = zarr.open_group(folder / "data.zarr", mode=mode, zarr_format=3)
-    for name, variable in layout.variables.items():
+    for name, dims in layout.dims.items():
+        shape = tuple(layout.sizes[d] for d in dims)
         if mode == "r+":
-            group[name].resize(layout.shape(variable))
+            group[name].resize(shape)
             continue
         group.create_array(
             name,
-            shape=layout.shape(variable),
-            chunks=layout.chunk_shape(variable),
-            dtype=variable.dtype,
+            shape=shape,
+            chunks=tuple((layout.sizes | layout.blocks)[d] for d in dims),
+            dtype=layout.dtype,
             fill_value=np.nan,
-            dimension_names=variable.dims,
+            dimension_names=dims,
             compressors=[ZstdCodec(level=1), Crc32cCodec()],
         )
     for name, (dim, values) in layout.coords.items():

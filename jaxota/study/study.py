@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxota._core import inputs
@@ -97,11 +96,6 @@ class Study:
         drive(job, sink, shard=shard, executor=executor, report=report)
         return sink.dataset()
 
-    @property
-    def random_key(self) -> PRNGKeyArray:
-        """The random key, made from the seed if `key` is one."""
-        return jax.random.key(self.key) if isinstance(self.key, int) else self.key
-
 
 def open(folder: Path) -> Any:
     """Open the results in a store, as an `xarray.Dataset` with settings and versions as attributes.
@@ -113,4 +107,4 @@ def open(folder: Path) -> Any:
     """
     from jaxota.study.store import Store  # loads zarr, which is slow
 
-    return Store.open(inputs.path("folder", folder)).dataset()
+    return Store(inputs.path("folder", folder)).dataset()
