@@ -1,7 +1,9 @@
 """The process of the command: signals, streams, the program cache, the environment."""
 
+import atexit
 import codecs
 import contextlib
+import gc
 import hashlib
 import os
 import platform
@@ -24,6 +26,22 @@ ending = threading.RLock()  # held by the thread that prints the last line
 _undo: list[Callable[[], object]] = []
 # Says what an interruption leaves.
 kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
+
+
+def main() -> None:
+    """Run the command, and end the process with its exit code."""
+    heed_signals()
+    mend_streams()
+    # Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
+    # again and again and once more at the exit, would take a fifth of a short run.
+    gc.set_threshold(100_000, 20, 20)
+    atexit.register(gc.freeze)
+    from jaxota.cli import main as command
+
+    try:
+        sys.exit(command.main())
+    finally:
+        ending.acquire()  # a thread that answers a signal prints the last line
 
 
 def heed_signals() -> None:
