@@ -159,6 +159,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def is_number(cell: object) -> bool:
+    """Whether a cell of a table holds a number, perhaps with its interval, or stands for none."""
+    words = str(cell).strip()
+    none = words in ("–", "all diverged", "no pairs", "not there yet")
+    return none or words[:1].isdigit() or (words[:1] in "+-−" and words[1:2].isdigit())
+
+
 def _snr(description: dict[str, Any], axes: list[str]) -> str:
     channel = description["channel"]
     per = "" if "snr_per" in axes else f" per {channel['snr_per']}"

@@ -18,8 +18,8 @@ import jaxota
 from jaxota import style
 from jaxota._core import files
 from jaxota.cli import report
-from jaxota.cli.progress import is_number
 from jaxota.errors import InputError
+from jaxota.reports import is_number
 from jaxota.study.store import STUDY, Store
 
 NAME = "report.html"

@@ -1,4 +1,4 @@
-"""The process of the command: signals, streams, the program cache, the environment."""
+"""The process of the command: signals, streams, progress, the program cache, the environment."""
 
 import atexit
 import codecs
@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from jaxota.errors import InputError
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 placing = threading.RLock()  # held while files take their places: no moment to end the process
 ending = threading.RLock()  # held by the thread that prints the last line
+QUIET = 60.0  # seconds between two lines of progress where there is no terminal
 _undo: list[Callable[[], object]] = []
 # Says what an interruption leaves.
 kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
@@ -128,6 +130,41 @@ def hush() -> int:
         with contextlib.suppress(OSError, ValueError):  # a stream without a file
             os.dup2(nowhere, stream.fileno())
     return 128 + 13  # as if by SIGPIPE
+
+
+@contextlib.contextmanager
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """Show a bar that is gone when the work is done; in a log, a line now and then."""
+    from rich import progress as rich
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = rich.SpinnerColumn(), "{task.description}", rich.BarColumn()
+    times = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), "left", rich.TimeRemainingColumn()
+    silent = not console.is_terminal
+    bar = rich.Progress(*columns, *times, console=console, transient=True, disable=silent)
+    begun: dict[str, float] = {}
+    printed = time.monotonic()
+
+    with bar, undoing(bar.stop):  # which brings back the cursor
+        task = bar.add_task(name, total=None)
+
+        def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
+            nonlocal printed
+            now = time.monotonic()
+            if what not in begun:
+                begun[what] = now
+                bar.reset(task, total=of)
+            taken = now - begun[what]
+            rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
+            # Without a total the bar only moves.
+            bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
+            if bar.disable and now - printed > QUIET:
+                printed = now
+                count = f" {done} of {of}" if of else ""
+                print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
+
+        yield report
 
 
 CACHE = "JAXOTA_CACHE"
