@@ -14,9 +14,9 @@ import xarray
 from test_report import TOLD
 
 import jaxota as jo
+from jaxota import reports
 from jaxota.cli import main as cli
 from jaxota.cli import page, run
-from jaxota.cli import report as reports
 
 EVIL = "</script><script>alert(1)</script><b>&\"'"
 HEADER = ["algorithm", "snr_db", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]

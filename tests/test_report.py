@@ -9,8 +9,7 @@ import xarray
 from matplotlib.figure import Figure
 
 import jaxota as jo
-from jaxota import plots, style
-from jaxota.cli import report as reports
+from jaxota import plots, reports, style
 from jaxota.errors import InputError
 
 

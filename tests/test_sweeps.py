@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 import jaxota as jo
 from jaxota import plots, reports, style
 from jaxota.cli import main as command
-from jaxota.cli import report
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
 from jaxota.study.summary import summary
@@ -39,7 +38,7 @@ def folder(tmp_path_factory):
 
 
 def test_the_table_has_a_row_for_each_setting(folder):
-    sweep = report.of_store(folder, None)
+    sweep = reports.of_store(folder, None)
     assert sweep.caption == ("small: 2 snr_db × 2 steps, SNR per vector; 4 rounds, 5 trials")
     header, *lines = sweep.table
     assert header == [
@@ -62,8 +61,8 @@ def test_the_table_has_a_row_for_each_setting(folder):
 
 
 def test_files_hold_every_score_of_every_setting(folder, tmp_path):
-    sweep = report.of_store(folder, "loss")
-    paths = report.write(sweep, tmp_path, data=("csv",))
+    sweep = reports.of_store(folder, "loss")
+    paths = reports.write(sweep, tmp_path, data=("csv",))
     assert [path.name for path in paths] == ["small.png", "small.csv"]
     with open(tmp_path / "small.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -91,11 +90,11 @@ def test_files_hold_every_score_of_every_setting(folder, tmp_path):
 
 def test_an_unfinished_sweep_says_so(tmp_path):
     STUDY.run(tmp_path / "half", shard=(0, 2))
-    sweep = report.of_store(tmp_path / "half", None)
+    sweep = reports.of_store(tmp_path / "half", None)
     assert sweep.caption.endswith("4 rounds, 5 trials, 1 of 2 chunks so far")
     assert sweep.remarks[-1] == "The sweep is not finished: what is missing is left out."
     assert [row[3] for row in sweep.table].count("not there yet") == 2 * 2
-    report.write(sweep, tmp_path / "half", data=("csv",))
+    reports.write(sweep, tmp_path / "half", data=("csv",))
     data = jo.open(tmp_path / "half")
     assert (data.attrs["chunks_done"], data.attrs["chunks"]) == (1, 2)
     assert np.isnan(data.gap.sel(steps=2)).all() and np.isfinite(data.gap.sel(steps=1)).all()
@@ -104,9 +103,9 @@ def test_an_unfinished_sweep_says_so(tmp_path):
 def test_nothing_done_yet_can_be_shown(tmp_path):
     job = StudyJob(STUDY.replace(keep="mean"))
     driver.open_sink(job, tmp_path / "none")
-    sweep = report.of_store(tmp_path / "none", None)
+    sweep = reports.of_store(tmp_path / "none", None)
     assert "0 of 2 chunks so far" in sweep.caption and sweep.table[1][3] == "not there yet"
-    report.write(sweep, tmp_path / "none", data=("csv",))
+    reports.write(sweep, tmp_path / "none", data=("csv",))
 
 
 def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
@@ -115,7 +114,7 @@ def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
         (tmp_path, None, f"{tmp_path} holds no store: there is no study.json in it"),
     ):
         with pytest.raises(jo.InputError) as caught:
-            report.of_store(where, metric)
+            reports.of_store(where, metric)
         assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -156,10 +156,11 @@ def list_(arguments: argparse.Namespace) -> int:
 
 def run_(arguments: argparse.Namespace) -> int:
     """Run a figure, a study or an experiment; show its report and write its files."""
-    from jaxota.cli import report, run
+    from jaxota import reports
+    from jaxota.cli import run
     from jaxota.study import compile
 
-    pictures = report.pictures(arguments.format, arguments.style)
+    pictures = reports.pictures(arguments.format, arguments.style)
     memory, shard = _scale(arguments)
     process.refuse_unwritable(arguments.out)
     process.prepare()  # before a user's file runs, which may use JAX
@@ -176,7 +177,7 @@ def run_(arguments: argparse.Namespace) -> int:
             return 0
         tell("writing")
         endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
-        written = report.write(result, arguments.out, pictures, endings, command, seed)
+        written = reports.write(result, arguments.out, pictures, endings, command, seed)
     return _show(result, written)
 
 
@@ -278,12 +279,13 @@ def in_time(seconds: float) -> str:
 
 def show_(arguments: argparse.Namespace) -> int:
     """Show what a sweep left, finished or not; write its picture and CSV beside it."""
-    from jaxota.cli import report, run
+    from jaxota import reports
+    from jaxota.cli import run
 
     process.kept = functools.partial(run.interrupted, arguments.folder)
-    pictures = report.pictures(arguments.format, arguments.style)
-    result = report.of_store(arguments.folder, arguments.metric)
-    return _show(result, report.write(result, arguments.folder, pictures, ("csv",)))
+    pictures = reports.pictures(arguments.format, arguments.style)
+    result = reports.of_store(arguments.folder, arguments.metric)
+    return _show(result, reports.write(result, arguments.folder, pictures, ("csv",)))
 
 
 def _show(result: Any, written: list[Path]) -> int:

@@ -15,9 +15,8 @@ import numpy as np
 import pandas
 
 import jaxota
-from jaxota import style
+from jaxota import reports, style
 from jaxota._core import files
-from jaxota.cli import report
 from jaxota.errors import InputError
 from jaxota.reports import is_number
 from jaxota.study.store import STUDY, Store
@@ -34,7 +33,7 @@ LABELS = {
 }
 # Attributes of a dataset that its table of settings does not repeat.
 _HIDDEN = {"title", "description", "experiment", "study", "scores", "axes", "order", "chunks"}
-_HIDDEN |= {"chunks_done", *report.WORDS, *report.VERSIONS}
+_HIDDEN |= {"chunks_done", *reports.WORDS, *reports.VERSIONS}
 _NUMBERS = ("mean", "ci_low", "ci_high")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
@@ -141,7 +140,7 @@ def _read_rows(path: Path) -> pandas.DataFrame:
 
 
 def _of_store(folder: Path) -> Section:
-    found = report.of_store(folder, None)
+    found = reports.of_store(folder, None)
     command = Store.open(folder).metadata["spec"]
     drawn = curves(found.csv, found.dataset.attrs["metric"])
     lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
@@ -323,7 +322,7 @@ def _settings(section: Section) -> str:
             rows += [[label, in_words(part)] for label, part in value.items()]
         elif name not in _HIDDEN and value != []:
             rows.append([name.replace("_", " "), in_words(value)])
-    versions = {k: section.settings[k] for k in report.VERSIONS if k in section.settings}
+    versions = {k: section.settings[k] for k in reports.VERSIONS if k in section.settings}
     rows += [[f"version of {name}", str(version)] for name, version in versions.items()]
     table = _table(rows, ' class="settings"')
     return f"<details><summary>Settings and versions</summary>{table}</details>"
