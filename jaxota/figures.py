@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from jaxota import tasks
 from jaxota._core import inputs
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold, wise
 from jaxota.errors import InputError
@@ -15,6 +14,8 @@ from jaxota.stages.fading import rayleigh
 from jaxota.study.grid import Axis, Grid
 from jaxota.study.study import Study
 from jaxota.tasks.images import Images
+from jaxota.tasks.least_squares import synthetic_regression
+from jaxota.tasks.partitions import iid, label_skew
 
 ON_IMAGES = ("dataset", "data_dir", "init_scale")  # options of figures on images alone
 
@@ -132,7 +133,7 @@ def _regression(
     return Figure(
         name,
         about or f"synthetic regression, N = {users} users, K = {steps} local steps",
-        lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0),
+        lambda key: synthetic_regression(key, users, 100, 10, 0.1, 1.0),
         algorithms,
         **{"channels": {"": _AWGN}} | options,
     )
@@ -148,11 +149,15 @@ def _images(
 
 # Modules of flax, which is slow to import, are made where they are needed.
 def _softmax_regression(classes: int) -> Any:
-    return tasks.SoftmaxRegression(classes)
+    from jaxota.tasks.models import SoftmaxRegression
+
+    return SoftmaxRegression(classes)
 
 
 def _small_cnn(classes: int) -> Any:
-    return tasks.CNN(classes, channels=(4, 8))
+    from jaxota.tasks.models import CNN
+
+    return CNN(classes, channels=(4, 8))
 
 
 _AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
@@ -162,8 +167,8 @@ _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 _CSI = {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS}
 _IN_THE_PAPER = "noisy FedAvg, COTAF, BAAF, COBAAF, SCAFFOLD (noise-free)"
 _OVER_FADING = "COTAF, BAAF, COBAAF, WISE"
-_BALANCED = Images("mnist", _softmax_regression, tasks.iid())
-_IMBALANCED = Images("mnist", _softmax_regression, tasks.label_skew(0.2))
+_BALANCED = Images("mnist", _softmax_regression, iid())
+_IMBALANCED = Images("mnist", _softmax_regression, label_skew(0.2))
 
 _ALL = (
     _regression("fig1", users=20, steps=10),
