@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,12 +82,16 @@ class Experiment:
             run: runs a study and returns its dataset; by default `Study.run` without a folder.
             **options: values in place of the defaults.
         """
-        known = self.options
-        for name in options:
-            if name not in known:
-                choices = f"choose from {', '.join(known)}"
-                raise InputError(f"{name} is not an option of {self.name}: {choices}")
+        check_options(self, options)
         return self.function(run or (lambda study: study.run()), **options)
+
+
+def check_options(chosen: Any, options: Iterable[str]) -> None:
+    """Raise InputError for an option that a figure or an experiment lacks."""
+    known = f"choose from {', '.join(chosen.options)}" if chosen.options else "it has none"
+    for name in options:
+        if name not in chosen.options:
+            raise InputError(f"{name} is not an option of {chosen.name}: {known}")
 
 
 def experiment(about: str) -> Callable[[Callable[..., Report]], Experiment]:

@@ -171,12 +171,14 @@ def run_(arguments: argparse.Namespace) -> int:
         command = run.command_line(arguments)
         runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
         try:
-            result, seed = run.run(chosen, runner, arguments)
+            options = run.typed_options(chosen, arguments, arguments.set)
+            result = run.run(chosen, runner, options)
         except run.Incomplete as how:
             print(f"{chosen.name}: chunks of other shards are missing: {how}")
             return 0
         tell("writing")
         endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
+        seed = options.get("seed", chosen.options.get("seed"))
         written = reports.write(result, arguments.out, pictures, endings, command, seed)
     return _show(result, written)
 
