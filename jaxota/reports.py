@@ -8,7 +8,7 @@ import math
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,10 +20,6 @@ from jaxota.errors import InputError
 ROWS = 40  # of a table on the screen; the CSV has all
 PANELS = 12  # of maps in a figure
 NAMED = 8  # settings that remarks name one by one; of more, they give the number
-FORMATS = ("png", "svg", "pdf")
-STYLES = ("screen", "paper")
-WORDS = ("command", "table", "remarks")  # attributes of a NetCDF that a page shows
-VERSIONS = ("jaxota", "jax", "python")
 STORED_ROWS = 200  # of a table that a file holds: an attribute has no room for more than 64 kB
 
 
@@ -323,24 +319,6 @@ def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
     return dataset.assign_coords(numbered).assign_attrs(**plain, metric=metric)
 
 
-class Pictures(NamedTuple):
-    """The formats of the pictures, and whether they are for the screen or for a paper."""
-
-    formats: tuple[str, ...] = ("png",)
-    style: str = "screen"
-
-
-def pictures(formats: str, style: str) -> Pictures:
-    """Parse --format and --style."""
-    words = tuple(dict.fromkeys(word.strip() for word in formats.split(",")))
-    for word in words:
-        if word not in FORMATS:
-            raise InputError(f"--format must be of {', '.join(FORMATS)}, with commas, got {word!r}")
-    if style not in STYLES:
-        raise InputError(f"--style must be {' or '.join(STYLES)}, got {style!r}")
-    return Pictures(words, style)
-
-
 def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
     from jaxota.study.store import Store  # loads zarr, which is slow
@@ -357,33 +335,33 @@ def of_store(folder: Path, metric: str | None) -> Report:
 def write(
     report: Report,
     folder: Path,
-    drawn: Pictures = Pictures(),
-    data: tuple[str, ...] = ("csv", "nc"),
-    command: str = "",
-    seed: int | None = None,
+    formats: Sequence[str] = ("png",),
+    drawn_for: str = "screen",
+    data: Sequence[str] = ("csv", "nc"),
+    **attributes: Any,
 ) -> list[Path]:
     """Write a report to `folder`, all files or none, and return their names.
 
     Args:
         report: what is written.
         folder: made if it is missing.
-        drawn: the pictures.
+        formats: those of the pictures.
+        drawn_for: screen, or paper.
         data: the endings of the other files: csv, nc, md.
-        command: what to type for the same results, kept in the NetCDF.
-        seed: the seed of data and trials, likewise.
+        **attributes: what the NetCDF says of the run: its command, its seed.
     """
     import matplotlib
 
     from jaxota import style  # loads matplotlib, which is slow
 
     # Whatever can fail is made before any file is opened.
-    with style.drawn_for(drawn.style):
+    with style.drawn_for(drawn_for):
         figure, fonts = report.figure(), style.rc_params()
-    dataset = _with_words(report, command, seed)
+    dataset = report.dataset.assign_attrs(_words(report) | attributes)
     number = None if report.digits is None else f"%.{report.digits}g"
     options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
 
-    places = [folder / f"{report.name}.{ending}" for ending in (*drawn.formats, *data)]
+    places = [folder / f"{report.name}.{ending}" for ending in (*formats, *data)]
     # Some fonts count when files are written.
     with files.replacing(*places) as drafts, matplotlib.rc_context(fonts):
         for place, draft in zip(places, drafts, strict=True):
@@ -398,12 +376,14 @@ def write(
     return places
 
 
-def _with_words(report: Report, command: str, seed: int | None) -> Any:
-    """Return the dataset with the words of the screen, so that they can be shown again."""
-    versions = jaxota.__version__, jax.__version__, platform.python_version()
-    table = json.dumps([list(map(str, row)) for row in report.table[: 1 + STORED_ROWS]])
-    words = command, table, json.dumps(list(report.remarks))
-    attributes: dict[str, Any] = {"title": report.caption, "experiment": report.name}
-    attributes |= {} if seed is None else {"seed": seed}
-    attributes |= dict(zip((*VERSIONS, *WORDS), (*versions, *words), strict=True))
-    return report.dataset.assign_attrs(attributes)
+def _words(report: Report) -> dict[str, Any]:
+    """Return the words of the screen as attributes, so that they can be shown again."""
+    return {
+        "title": report.caption,
+        "experiment": report.name,
+        "jaxota": jaxota.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "table": json.dumps([list(map(str, row)) for row in report.table[: 1 + STORED_ROWS]]),
+        "remarks": json.dumps(list(report.remarks)),
+    }

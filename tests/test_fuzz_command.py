@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from jaxota.cli import main as cli
+from jaxota.cli.main import FORMATS
 from jaxota.figures import FIGURES
-from jaxota.reports import FORMATS
 from jaxota.study import executor as driver
 from jaxota.study import grid as parsing
 from jaxota.tasks import images

@@ -11,7 +11,6 @@ from pathlib import Path
 from jaxota.cli import process
 
 DRAFTS = ".jaxota-"  # prefix of the hidden folders that hold drafts
-placed: list[Path] = []  # the files that were written last
 
 
 @contextlib.contextmanager
@@ -27,7 +26,7 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
         yield drafts
         with process.placing:
             _place(drafts, targets, folder)
-            placed[:] = targets
+            process.placed[:] = targets
 
 
 def refuse_folders(*paths: Path) -> None:

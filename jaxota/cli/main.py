@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from jaxota.cli import process
 from jaxota.errors import InputError
+
+FORMATS = ("png", "svg", "pdf")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -121,9 +123,19 @@ def _add(verb: Any, option: str, help: str, **more: Any) -> None:
 
 
 def _add_pictures(verb: argparse.ArgumentParser) -> None:
-    _add(verb, "--format A,B", "pictures to write: png, svg, pdf (png)", default="png")
-    styles = "screen, or paper: 3.5 inches, one column (screen)"
-    _add(verb, "--style STYLE", styles, default="screen")
+    formats: dict[str, Any] = {"type": _formats, "default": "png"}
+    _add(verb, "--format A,B", "pictures to write: png, svg, pdf (png)", **formats)
+    styles: dict[str, Any] = {"choices": ("screen", "paper"), "default": "screen"}
+    _add(verb, "--style STYLE", "screen, or paper: 3.5 inches, one column (screen)", **styles)
+
+
+def _formats(words: str) -> list[str]:
+    formats = [word.strip() for word in words.split(",")]
+    for each in formats:
+        if each not in FORMATS:
+            wanted = f"must be of {', '.join(FORMATS)}, with commas"
+            raise argparse.ArgumentTypeError(f"{wanted}, got {each!r}")
+    return list(dict.fromkeys(formats))
 
 
 def _add_settings(verb: argparse.ArgumentParser) -> None:
@@ -160,13 +172,16 @@ def run_(arguments: argparse.Namespace) -> int:
     from jaxota.cli import run
     from jaxota.study import compile
 
-    pictures = reports.pictures(arguments.format, arguments.style)
     memory, shard = _scale(arguments)
+    process.out = arguments.out
     process.refuse_unwritable(arguments.out)
     process.prepare()  # before a user's file runs, which may use JAX
     chosen = run.load(arguments.experiment)
     in_parts = arguments.resume or arguments.shard is not None or arguments.scheduler is not None
-    with _working(chosen.name, arguments.out) as tell, run.cluster(arguments.scheduler) as executor:
+    with (
+        process.progress(chosen.name) as tell,
+        run.cluster(arguments.scheduler) as executor,
+    ):
         load_ahead(compile.waiting)
         command = run.command_line(arguments)
         runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
@@ -179,8 +194,11 @@ def run_(arguments: argparse.Namespace) -> int:
         tell("writing")
         endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
         seed = options.get("seed", chosen.options.get("seed"))
-        written = reports.write(result, arguments.out, pictures, endings, command, seed)
-    return _show(result, written)
+        pictures = arguments.format, arguments.style
+        kept = {"command": command} | ({} if seed is None else {"seed": seed})
+        written = reports.write(result, arguments.out, *pictures, endings, **kept)
+    show(result, written)
+    return 0
 
 
 def sweep_(arguments: argparse.Namespace) -> int:
@@ -195,7 +213,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
     limit = parse_bytes("--max-bytes", arguments.max_bytes)
     name = Path(arguments.study.partition(":")[0]).stem
     process.prepare()
-    with _working(name, Path()) as tell:
+    with process.progress(name) as tell:
         study = run.swept_study(arguments)
         job = StudyJob(study, memory, programs)
         out = arguments.out or Path("sweeps") / study.name
@@ -203,7 +221,8 @@ def sweep_(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             print("\n".join(dry_run(job, tell)))
             return 0
-    with _working(study.name, out, out) as tell, run.cluster(arguments.scheduler) as executor:
+    process.store = out
+    with process.progress(study.name) as tell, run.cluster(arguments.scheduler) as executor:
         command = run.command_line(arguments)
         runner = run.Runner(out, tell, command, shard=shard, executor=executor)
         sink = runner.drive(job, out, arguments.resume or shard[1] > 1)
@@ -282,26 +301,19 @@ def in_time(seconds: float) -> str:
 def show_(arguments: argparse.Namespace) -> int:
     """Show what a sweep left, finished or not; write its picture and CSV beside it."""
     from jaxota import reports
-    from jaxota.cli import run
 
-    process.kept = functools.partial(run.interrupted, arguments.folder)
-    pictures = reports.pictures(arguments.format, arguments.style)
+    process.out = arguments.folder
     result = reports.of_store(arguments.folder, arguments.metric)
-    return _show(result, reports.write(result, arguments.folder, pictures, ("csv",)))
-
-
-def _show(result: Any, written: list[Path]) -> int:
-    """Print a report, and where its files are."""
-    show(result)
-    print(*(f"wrote {path}" for path in written), sep="\n")
+    pictures = arguments.format, arguments.style
+    show(result, reports.write(result, arguments.folder, *pictures, ("csv",)))
     return 0
 
 
 def report_(arguments: argparse.Namespace) -> int:
     """Write the HTML page of a folder."""
-    from jaxota.cli import page, run
+    from jaxota.cli import page
 
-    process.kept = functools.partial(run.interrupted, arguments.folder)
+    process.out = arguments.folder
     path, others = page.write(arguments.folder)
     for name in others:
         print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
@@ -309,8 +321,8 @@ def report_(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(report: Any) -> None:
-    """Print a report: its table between its caption and its remarks."""
+def show(report: Any, written: list[Path]) -> None:
+    """Print a report, its table between its caption and its remarks, and where its files are."""
     from rich.console import Console
     from rich.table import Table
 
@@ -326,6 +338,7 @@ def show(report: Any) -> None:
     with console.capture() as drawn:  # by itself it would answer for a closed pipe
         console.print(grid)
     print(report.caption, drawn.get().rstrip("\n"), *report.remarks, sep="\n")
+    print(*(f"wrote {path}" for path in written), sep="\n")
 
 
 def bench_(arguments: argparse.Namespace) -> int:
@@ -352,16 +365,6 @@ def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)
-
-
-@contextlib.contextmanager
-def _working(name: str, out: Path, store: Path | None = None) -> Iterator[Callable[..., None]]:
-    """Show progress; an interruption will say what is kept, and how to go on."""
-    from jaxota.cli import run
-
-    process.kept = functools.partial(run.interrupted, out, store)
-    with process.progress(name) as tell:
-        yield tell
 
 
 def load_ahead(when: threading.Event) -> None:

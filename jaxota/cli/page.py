@@ -31,9 +31,10 @@ LABELS = {
     "power_ratio": "power ratio max ‖x‖²/P",
     "snr_db": "SNR (dB)",
 }
+_VERSIONS = ("jaxota", "jax", "python")
 # Attributes of a dataset that its table of settings does not repeat.
 _HIDDEN = {"title", "description", "experiment", "study", "scores", "axes", "order", "chunks"}
-_HIDDEN |= {"chunks_done", *reports.WORDS, *reports.VERSIONS}
+_HIDDEN |= {"chunks_done", "command", "table", "remarks", *_VERSIONS}
 _NUMBERS = ("mean", "ci_low", "ci_high")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
@@ -268,7 +269,7 @@ def _settings(attributes: dict[str, Any]) -> str:
             rows += [[label, in_words(part)] for label, part in value.items()]
         elif name not in _HIDDEN and value != []:
             rows.append([name.replace("_", " "), in_words(value)])
-    versions = [name for name in reports.VERSIONS if name in settings]
+    versions = [name for name in _VERSIONS if name in settings]
     rows += [[f"version of {name}", str(settings[name])] for name in versions]
     table = _table(rows, ' class="settings"')
     return f"<details><summary>Settings and versions</summary>{table}</details>"

@@ -26,8 +26,9 @@ placing = threading.RLock()  # held while files take their places: no moment to 
 ending = threading.RLock()  # held by the thread that prints the last line
 QUIET = 60.0  # seconds between two lines of progress where there is no terminal
 _undo: list[Callable[[], object]] = []
-# Says what an interruption leaves.
-kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
+out: Path | None = None  # the folder that the command writes to
+store: Path | None = None  # the folder that keeps its chunks
+placed: list[Path] = []  # the files that were written last
 
 
 def main() -> None:
@@ -82,8 +83,24 @@ def _watch(reading: socket.socket) -> None:
 def _leave(signum: int, frame: object = None) -> None:
     ending.acquire()
     with contextlib.suppress(OSError):
-        os.write(2, f"jaxota: interrupted, {kept()}\n".encode("utf-8", "replace"))
+        os.write(2, f"jaxota: interrupted, {_kept()}\n".encode("utf-8", "replace"))
     os._exit(128 + signum)
+
+
+def _kept() -> str:
+    """Say what an interruption leaves."""
+    if store is not None and (store / "study.json").exists():
+        return resumable(store)
+    if out in {path.parent for path in placed}:
+        return f"when the results had been written to {out}"
+    return "nothing was written"
+
+
+def resumable(store: Path) -> str:
+    """Say how many chunks a store holds, and how to continue."""
+    chunks = len(list((store / "commits").glob("*.json")))
+    kept = "1 finished chunk is" if chunks == 1 else f"{chunks:,} finished chunks are"
+    return f"{kept} kept in {store}: the same command with --resume goes on"
 
 
 @contextlib.contextmanager
@@ -108,9 +125,7 @@ _PLAIN = {
 def mend_streams() -> None:
     """Write plain characters where an encoding lacks one; give a closed stream an empty file."""
 
-    def plainly(error: UnicodeError) -> tuple[str, int]:
-        if not isinstance(error, UnicodeEncodeError):
-            raise error
+    def plainly(error: Any) -> tuple[str, int]:
         lacking = error.object[error.start : error.end]
         return "".join(_PLAIN.get(character, "?") for character in lacking), error.end
 
@@ -119,7 +134,7 @@ def mend_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif not (stream.encoding or "").lower().startswith("utf"):
+        else:
             stream.reconfigure(errors="jaxota")
 
 
@@ -201,14 +216,10 @@ def keep_programs() -> None:
     except OSError:
         kind = [platform.processor()]
     place = cache_folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
+    if reason := _unwritable(place):
         print(
             f"jaxota: compiled programs are not kept, as {place} cannot be written "
-            f"({error.strerror}): name another folder with {CACHE}, or off",
+            f"({reason}): name another folder with {CACHE}, or off",
             file=sys.stderr,
         )
         return
@@ -275,10 +286,15 @@ def silence_downloads() -> None:
 
 def refuse_unwritable(folder: Path) -> None:
     """InputError now rather than after the work if nothing can be written to `folder`."""
+    if reason := _unwritable(folder):
+        raise InputError(f"--out {folder} must be a folder that can be written: {reason}")
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Return why no file can be written to a folder that may not be there yet, or None."""
     existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
     try:
         with tempfile.TemporaryFile(dir=existing):
-            pass
+            return None
     except OSError as error:
-        wanted = f"--out {folder} must be a folder that can be written"
-        raise InputError(f"{wanted}: {error.strerror}") from None
+        return error.strerror

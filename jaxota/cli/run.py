@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from jaxota._core import files, inputs
+from jaxota._core import inputs
 from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.figures import FIGURES, Figure
-from jaxota.reports import Experiment, Report, check_options, counted, study_report
+from jaxota.reports import Experiment, Report, check_options, study_report
 from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
@@ -236,13 +236,13 @@ class Runner:
         from jaxota.study.executor import StudyJob  # what only lists figures need not load it
 
         store = self.out / f"{study.name}.parts" if self.in_parts else None
-        process.kept = functools.partial(interrupted, self.out, store)
+        process.store = store
         self.progress("reading the data")
         job = StudyJob(study, self.memory)
         sink = self.drive(job, store, resume=store is not None)
         self.uncalibrated |= job.uncalibrated
-        if sink.missing():
-            raise Incomplete(resumable(store))
+        if store is not None and sink.missing():
+            raise Incomplete(process.resumable(store))
         return sink.dataset()
 
     def drive(self, job: Any, store: Path | None, resume: bool) -> Any:
@@ -259,22 +259,6 @@ class Runner:
         self.compiling += ready - begun
         self.running += time.perf_counter() - ready
         return sink
-
-
-def interrupted(out: Path, store: Path | None = None) -> str:
-    """Say what an interruption leaves, for `process.kept`."""
-    if store is not None and (store / "study.json").exists():
-        return resumable(store)
-    if out in {path.parent for path in files.placed}:
-        return f"when the results had been written to {out}"
-    return "nothing was written"
-
-
-def resumable(store: Path | None) -> str:
-    """Say how many chunks a store holds, and how to continue."""
-    chunks = len(list((store / "commits").glob("*.json"))) if store else 0
-    kept = f"{counted(chunks, 'finished chunk')} {'is' if chunks == 1 else 'are'} kept"
-    return f"{kept} in {store}: the same command with --resume goes on"
 
 
 @contextlib.contextmanager
