@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import jaxota as jo
 from jaxota import plots, reports, style
-from jaxota.cli import main as command
+from jaxota.cli import run
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
 from jaxota.study.summary import summary
@@ -253,22 +253,22 @@ def test_diverged_trials_are_counted_and_left_out():
     ("seconds", "words"), [(0.5, "0.5 s"), (60, "60 s"), (600, "10 min"), (36000, "10 h")]
 )
 def test_times_in_words(seconds, words):
-    assert command.in_time(seconds) == words
+    assert run.in_time(seconds) == words
 
 
 def test_limits(tmp_path):
     job = StudyJob(STUDY)
-    words = command.size(job)
+    words = run.size(job)
     told = "2 snr_db × 2 steps = 4 settings", "5 trials", "2 algorithms = 40 curves of 4 rounds"
     assert all(part in words for part in (*told, "2 programs", "keep trials"))
     assert job.bytes == StudyJob(STUDY).layout().bytes
-    command.refuse_too_much(job, 10**9, 2, tmp_path)
+    run.refuse_too_much(job, 10**9, 2, tmp_path)
     for limits, told in (
         ((10**9, 1), "more than --max-programs 1"),
         ((10**3, 2), "more than --max-bytes 1 kB; --keep mean needs less"),
     ):
         with pytest.raises(jo.InputError, match=told):
-            command.refuse_too_much(job, *limits, tmp_path)
+            run.refuse_too_much(job, *limits, tmp_path)
 
 
 def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
 
     monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: Full)
     with pytest.raises(jo.InputError, match="has only 10 B free"):
-        command.refuse_too_much(StudyJob(STUDY), 10**9, 9, tmp_path / "a" / "b")
+        run.refuse_too_much(StudyJob(STUDY), 10**9, 9, tmp_path / "a" / "b")
 
 
 @pytest.fixture

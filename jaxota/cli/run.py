@@ -4,9 +4,11 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import importlib
 import re
 import shlex
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -259,6 +261,81 @@ class Runner:
         self.compiling += ready - begun
         self.running += time.perf_counter() - ready
         return sink
+
+
+def size(job: Any) -> str:
+    """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.reports import counted
+
+    study, settings = job.study, job.settings
+    axes = " × ".join(f"{len(axis)} {axis.name}" for axis in settings.axes) or "1 setting"
+    curves = settings.count * study.trials * len(study.algorithms)
+    return (
+        f"{axes} = {counted(settings.count, 'setting')} × {counted(study.trials, 'trial')} × "
+        f"{counted(len(study.algorithms), 'algorithm')} = {counted(curves, 'curve')} of "
+        f"{counted(study.rounds, 'round')}, {format_bytes(job.bytes)} of results "
+        f"(keep {study.keep}), {counted(settings.programs, 'program')}"
+    )
+
+
+def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
+    """InputError where a sweep is larger than the user, or the disk, has room for."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.study.executor import check_disk
+
+    if job.settings.programs > programs:
+        raise InputError(f"{size(job)}: more than --max-programs {programs}")
+    if job.bytes > limit:
+        allowed = f"--max-bytes {format_bytes(limit)}"
+        raise InputError(f"{size(job)}: more than {allowed}; --keep mean needs less")
+    check_disk(job, out)
+
+
+def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
+    """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
+    from jaxota._core.batching import format_bytes
+    from jaxota.reports import counted
+
+    def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+        begun = time.perf_counter()
+        return work(*arguments), time.perf_counter() - begun
+
+    tell("compiling")
+    layout, seconds = timed(job.layout)
+    compiling, chunks = seconds * job.settings.programs, layout.count
+    tell("measuring one chunk")
+    (_, first), (_, again) = (timed(job.compute, layout, 0) for _ in range(2))
+    calibrating = max(0.0, first - again) * job.calibrations
+    running = again * job.steps / job.steps_of(layout, 0)
+    return [
+        f"{job.study.name}: {size(job)}",
+        f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
+        f"{format_bytes(layout.bytes / chunks)} each",
+        f"about {in_time(compiling + calibrating + running)} on this machine: "
+        f"{in_time(compiling)} compiling, {in_time(calibrating)} for "
+        f"{counted(job.calibrations, 'calibration')}, {in_time(running)} running "
+        f"({job.steps / running:.2g} user-steps/s, from one chunk of the first structure)",
+    ]
+
+
+def in_time(seconds: float) -> str:
+    """Write a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def load_ahead(when: threading.Event) -> None:
+    """Import what shows results in a thread; code that needs it sooner imports it as usual."""
+
+    def load() -> None:
+        when.wait()
+        for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
+            with contextlib.suppress(ImportError):  # raised again where it is needed
+                importlib.import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 @contextlib.contextmanager
