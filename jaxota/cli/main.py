@@ -165,7 +165,6 @@ def run_(arguments: argparse.Namespace) -> int:
     """Run a figure, a study or an experiment; show its report and write its files."""
     from jaxota import reports
     from jaxota.cli import run
-    from jaxota.study import compile
 
     memory, shard = _scale(arguments)
     process.out = arguments.out
@@ -177,7 +176,7 @@ def run_(arguments: argparse.Namespace) -> int:
         process.progress(chosen.name) as tell,
         run.cluster(arguments.scheduler) as executor,
     ):
-        run.load_ahead(compile.waiting)
+        run.load_ahead()
         command = run.command_line(arguments)
         runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
         try:

@@ -13,13 +13,16 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from jaxota._core import inputs
+from jaxota._core.batching import format_bytes
 from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.figures import FIGURES, Figure
-from jaxota.reports import Experiment, Report, check_options, study_report
+from jaxota.reports import Experiment, Report, check_options, counted, study_report
+from jaxota.study import executor
+from jaxota.study.compile import waiting
 from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
@@ -31,26 +34,16 @@ _MODULES = "jaxota_study_"  # prefix of the names of users' files as modules
 
 @dataclasses.dataclass(frozen=True)
 class FileStudy:
-    """A study from a file, with options and a report as a figure has them.
+    """A study from a file, under this name, with options and a report as a figure has them."""
 
-    Attributes:
-        given: the study as the file has it.
-    """
-
+    name: str
     given: Study
-
-    @property
-    def name(self) -> str:
-        return self.given.name
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict.fromkeys(("seed", "trials", "rounds"))
+    options: ClassVar[dict[str, Any]] = dict.fromkeys(("seed", "trials", "rounds"))
 
     def study(self, **options: Any) -> Study:
         check_options(self, options)
-        changes = {"key" if name == "seed" else name: value for name, value in options.items()}
-        return self.given.replace(**changes)
+        seed = {"key": options.pop("seed")} if "seed" in options else {}
+        return self.given.replace(name=self.name, **seed, **options)
 
     def __call__(self, run: Callable[[Study], Any], **options: Any) -> Report:
         return study_report(run(self.study(**options)), seed=options.get("seed"))
@@ -104,7 +97,7 @@ def _from_file(path: Path, name: str) -> FileStudy | Experiment:
     chosen = studies[name]
     if isinstance(chosen, Experiment):
         return chosen
-    return FileStudy(chosen.replace(name=name) if chosen.name == "study" else chosen)
+    return FileStudy(name if chosen.name == "study" else chosen.name, chosen)
 
 
 def experiments_in_checkout() -> dict[str, str]:
@@ -235,12 +228,10 @@ class Runner:
 
     def __call__(self, study: Study) -> Any:
         """Run a study and return its dataset; `Incomplete` while other shards have work to do."""
-        from jaxota.study.executor import StudyJob  # what only lists figures need not load it
-
         store = self.out / f"{study.name}.parts" if self.in_parts else None
         process.store = store
         self.progress("reading the data")
-        job = StudyJob(study, self.memory)
+        job = executor.StudyJob(study, self.memory)
         sink = self.drive(job, store, resume=store is not None)
         self.uncalibrated |= job.uncalibrated
         if store is not None and sink.missing():
@@ -249,8 +240,6 @@ class Runner:
 
     def drive(self, job: Any, store: Path | None, resume: bool) -> Any:
         """Compute the missing chunks of a study's job; returns what keeps them."""
-        from jaxota.study import executor
-
         self.progress("compiling")
         begun = time.perf_counter()
         sink = executor.open_sink(job, store, resume, self.command)
@@ -265,9 +254,6 @@ class Runner:
 
 def size(job: Any) -> str:
     """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
-    from jaxota._core.batching import format_bytes
-    from jaxota.reports import counted
-
     study, settings = job.study, job.settings
     axes = " × ".join(f"{len(axis)} {axis.name}" for axis in settings.axes) or "1 setting"
     curves = settings.count * study.trials * len(study.algorithms)
@@ -280,22 +266,17 @@ def size(job: Any) -> str:
 
 
 def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
-    """InputError where a sweep is larger than the user, or the disk, has room for."""
-    from jaxota._core.batching import format_bytes
-    from jaxota.study.executor import check_disk
-
+    """Raise InputError where a sweep is larger than the user, or the disk, has room for."""
     if job.settings.programs > programs:
         raise InputError(f"{size(job)}: more than --max-programs {programs}")
     if job.bytes > limit:
         allowed = f"--max-bytes {format_bytes(limit)}"
         raise InputError(f"{size(job)}: more than {allowed}; --keep mean needs less")
-    check_disk(job, out)
+    executor.check_disk(job, out)
 
 
 def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
     """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
-    from jaxota._core.batching import format_bytes
-    from jaxota.reports import counted
 
     def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
         begun = time.perf_counter()
@@ -326,11 +307,11 @@ def in_time(seconds: float) -> str:
     return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
 
 
-def load_ahead(when: threading.Event) -> None:
-    """Import what shows results in a thread; code that needs it sooner imports it as usual."""
+def load_ahead() -> None:
+    """Import what shows results while XLA compiles; code that needs it sooner does it itself."""
 
     def load() -> None:
-        when.wait()
+        waiting.wait()
         for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
             with contextlib.suppress(ImportError):  # raised again where it is needed
                 importlib.import_module(name)
