@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import string
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -177,34 +178,20 @@ def _look(look: style.Look) -> dict[str, str]:
 def _page(folder: Path, found: list[Report]) -> str:
     """Return the HTML of a whole page."""
     ours = resources.files("jaxota.cli")
-    css, script = ((ours / f"page.{k}").read_text(encoding="utf-8") for k in ("css", "js"))
-    digests = [hashlib.sha256(text.encode()).digest() for text in (css, script)]
-    style_hash, script_hash = (f"'sha256-{base64.b64encode(d).decode()}'" for d in digests)
-    names = escape(", ".join(report.name for report in found))
+    frame, css, js = ((ours / f"page.{k}").read_text("utf-8") for k in ("html", "css", "js"))
+    digests = [hashlib.sha256(text.encode()).digest() for text in (css, js)]
+    css_hash, js_hash = (base64.b64encode(digest).decode() for digest in digests)
     links = [f'<a href="#s{n}">{escape(report.name)}</a>' for n, report in enumerate(found)]
-    sections = [_section(n, report, folder) for n, report in enumerate(found)]
-    # By its policy a browser loads nothing, and runs nothing but our script.
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
-style-src {style_hash}; script-src {script_hash}">
-<title>{names} – jaxota</title>
-<style>{css}</style>
-</head>
-<body>
-<h1>{names}</h1>
-<p class="caption">Over-the-air federated learning, simulated with jaxota.</p>
-{f"<nav>{chr(10).join(links)}</nav>" if len(found) > 1 else ""}
-{chr(10).join(sections)}
-<footer>Made by <code>jaxota report</code>, jaxota {escape(jaxota.__version__)}.
-This file holds all that it shows, and loads nothing.</footer>
-<script>{script}</script>
-</body>
-</html>
-"""
+    return string.Template(frame).substitute(
+        css=css,
+        css_hash=css_hash,
+        js=js,
+        js_hash=js_hash,
+        names=escape(", ".join(report.name for report in found)),
+        links="\n".join(links) if len(found) > 1 else "",
+        sections="\n".join(_section(n, report, folder) for n, report in enumerate(found)),
+        version=escape(jaxota.__version__),
+    )
 
 
 def _section(number: int, report: Report, folder: Path) -> str:
