@@ -2,11 +2,10 @@
 
 import dataclasses
 import inspect
-import itertools
 import json
 import math
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +129,18 @@ def study_report(
     from jaxota.study import summary as summaries  # loads scipy, which is slow
 
     metric = summaries.metric_of(dataset, metric)
-    scores = summaries.summary(dataset, metric)
     description = json.loads(dataset.attrs["description"])
     name, axes = dataset.attrs["study"], list(dataset.attrs["axes"])
     snr = snr or _snr(description, axes)
-    trials = counted(int(scores.trials.max()), "trial")
     # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
     doubles = () if sweep else ("power", "control_power")
     powers = {k: dataset[k].astype("f8") for k in doubles if k in dataset}
     power = summaries.power_ratio(dataset.assign(powers))
+    scores = {score: summaries.summary(dataset, score) for score in dataset.attrs["scores"]}
+    frames = {score: _frame(dataset, each, power) for score, each in scores.items()}
+    differences = _frame(dataset, summaries.summary(dataset, metric, difference=True), power)
+    finals, paired = (each.groupby("place").tail(1) for each in (frames[metric], differences))
+    trials = counted(int(finals.trials.max()), "trial")
 
     def figure() -> Any:
         from jaxota import plots  # loads matplotlib, which is slow
@@ -154,10 +156,10 @@ def study_report(
         name=name,
         caption=f"{name}: {title or sizes}, {snr}; "
         f"{counted(description['rounds'], 'round')}, {trials}{ending}",
-        table=_table(dataset, metric, scores, power.max("round")),
-        remarks=_remarks(dataset, scores),
+        table=_table(dataset, metric, finals, paired, power.max("round")),
+        remarks=_remarks(dataset, finals),
         dataset=_labelled(dataset, metric, description),
-        csv=_rows(dataset, power, sweep),
+        csv=_rows(frames, axes, sweep),
         figure=figure,
         digits=9,
     )
@@ -183,42 +185,47 @@ def _snr(description: dict[str, Any], axes: list[str]) -> str:
     return f"SNR {float(channel['snr_db']):g} dB{per}"
 
 
-def _places(scores: Any) -> Iterator[tuple[dict[str, int], list[Any]]]:
-    """Every algorithm in every setting: its position along each dimension, and its labels."""
-    lead = scores.used.sizes
-    for point in np.ndindex(*lead.values()):
-        place = dict(zip(map(str, lead), map(int, point), strict=True))
-        yield place, [scores.used[name].values[i] for name, i in place.items()]
+def _frame(dataset: Any, scores: Any, power: Any) -> Any:
+    """Return a summary as a `pandas.DataFrame`; `place` numbers the settings of all algorithms."""
+    import xarray
+
+    columns = {
+        "mean": scores.mean,
+        "ci_low": scores.low,
+        "ci_high": scores.high,
+        "power_ratio": power.sel(round=dataset.evaluation.values).rename(round="evaluation"),
+        "used": scores.used.astype(int),
+        "trials": scores.trials.astype(int),
+    }
+    order = ["algorithm", *dataset.attrs["axes"], "evaluation"]
+    frame = xarray.Dataset(columns).to_dataframe(dim_order=order).reset_index()
+    return frame.assign(place=frame.index // dataset.sizes["evaluation"])
 
 
-def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]]:
+def _table(dataset: Any, metric: str, finals: Any, paired: Any, power: Any) -> list[list[str]]:
     """Last score, largest power ratio and paired difference of each algorithm and setting."""
-    from jaxota.study.summary import summary
-
-    reference, differences = dataset.attrs["reference"], summary(dataset, metric, difference=True)
-    headings = (f"final {metric}", "power ratio", f"difference to {reference}")
-    rows = [["algorithm", *dataset.attrs["axes"], *headings]]
-    for place, labels in itertools.islice(_places(scores), ROWS):
-        final = scores.at(**place)
+    axes, reference = ["algorithm", *dataset.attrs["axes"]], dataset.attrs["reference"]
+    rows = [[*axes, f"final {metric}", "power ratio", f"difference to {reference}"]]
+    labels = finals[axes].head(ROWS).values.tolist()
+    ratios = power.transpose(*axes).values.ravel()
+    each = zip(labels, finals.itertuples(), paired.itertuples(), ratios, strict=False)
+    for words, final, difference, ratio in each:
         score = plus_minus(final) if final.trials else "not there yet"
-        difference = plus_minus(differences.at(**place), "no pairs")
-        difference = "–" if labels[0] == reference else difference
-        rows.append([*map(str, labels), score, f"{float(power.isel(place)):.3g}", difference])
+        other = "–" if words[0] == reference else plus_minus(difference, "no pairs")
+        rows.append([*map(str, words), score, f"{float(ratio):.3g}", other])
     return rows
 
 
-def plus_minus(value: Any, nothing: str = "") -> str:
-    """Return the last mean ± half width of an interval, in the digits that the width supports.
+def plus_minus(row: Any, nothing: str = "") -> str:
+    """Return mean ± half width of an interval, in the digits that the width supports.
 
-    Args:
-        value: a `jo.stats.Interval`.
-        nothing: the words for no trial left; with them, the number is a difference and has a sign.
+    `nothing` are the words for no trial left; with them, the number is a difference and has a sign.
     """
     sign = "+" if nothing else ""
-    mean, half = (float(np.ravel(x)[-1]) for x in (value.mean, value.half_width))
-    if not value.used:
+    mean, half = row.mean, (row.ci_high - row.ci_low) / 2
+    if not row.used:
         return nothing or "all diverged"
-    if value.used == 1:
+    if row.used == 1:
         return f"{mean:{sign}.4g}"
     digits = max(0, 1 - int(np.floor(np.log10(half)))) if half > 0 else 3
     if digits > 8 or abs(mean) >= 1e6:
@@ -226,8 +233,8 @@ def plus_minus(value: Any, nothing: str = "") -> str:
     return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
-def _remarks(dataset: Any, scores: Any) -> list[str]:
-    most = int(scores.trials.max())
+def _remarks(dataset: Any, finals: Any) -> list[str]:
+    most = int(finals.trials.max())
     sizes = {a: dataset.sizes[a] for a in dataset.attrs["axes"] if dataset.sizes[a] > 1}
     lines = [
         f"± is a 95 % interval over {counted(most, 'trial')}. Power ratio: max_i ‖x_i‖²/P of the "
@@ -235,35 +242,42 @@ def _remarks(dataset: Any, scores: Any) -> list[str]:
     ]
     if sizes:
         lines[0] += " Differences are to the same setting."
-    if scores.used.size > ROWS:
-        lines.append(f"The first {ROWS} of {scores.used.size} rows; the CSV has all.")
+    if len(finals) > ROWS:
+        lines.append(f"The first {ROWS} of {len(finals)} rows; the CSV has all.")
     if len(sizes) > 2:
         (y, x), places = map_axes(sizes, dataset.sizes["algorithm"])
         others = {name: size for name, size in sizes.items() if name not in (y, x)}
         settings = f"{len(places)} of {math.prod(others.values())} settings of {', '.join(others)}"
         lines.append(f"The figure maps {y} × {x}, {settings}.")
-    lost, silent = [], []
-    for place, labels in _places(scores):
-        label, trials = ", ".join(map(str, labels)), int(scores.trials.isel(place))
-        if gone := trials - int(scores.used.isel(place)):
-            count = f"{gone} of {counted(trials, 'trial')} diverged"
-            verb = "is" if gone == 1 else "are"
-            lost.append(f"{label}: {count}, and {verb} left out of the means.")
-        if dataset.attrs["keep"] == "trials":
-            share = float((dataset.participants.isel(place) == 0).mean())
-            if share > 0:
-                silent.append(f"{label}: nobody transmitted in {share:.1%} of rounds.")
-    if len(lost) > NAMED:
-        total = counted(int((scores.trials - scores.used).sum()), "trial")
-        lost = [f"{total} diverged, and are left out of the means."]
-    if len(silent) > NAMED:
-        silent = [f"In {len(silent)} rows there are rounds in which nobody transmitted."]
-    lines += lost + silent
+    lines += _exceptions(dataset, finals)
     if most == 1:
         lines.append("One trial has no interval: ask for more with --trials.")
     if dataset.attrs.get("chunks_done") != dataset.attrs.get("chunks"):
         lines.append("The sweep is not finished: what is missing is left out.")
     return lines
+
+
+def _exceptions(dataset: Any, finals: Any) -> list[str]:
+    """Name the algorithms and settings with trials that diverged, or rounds without a sender."""
+    axes = ["algorithm", *dataset.attrs["axes"]]
+    names = [", ".join(map(str, labels)) for labels in finals[axes].values.tolist()]
+    gone, shares = finals.trials - finals.used, np.zeros(len(names))
+    if dataset.attrs["keep"] == "trials":
+        silent = (dataset.participants == 0).mean(("trial", "round"))
+        shares = silent.transpose(*axes).values.ravel()
+    lost, unheard = [], []
+    for name, trials, count, share in zip(names, finals.trials, gone, shares, strict=True):
+        if count:
+            verb = "is" if count == 1 else "are"
+            diverged = f"{name}: {count} of {counted(trials, 'trial')} diverged"
+            lost.append(f"{diverged}, and {verb} left out of the means.")
+        if share > 0:
+            unheard.append(f"{name}: nobody transmitted in {share:.1%} of rounds.")
+    if len(lost) > NAMED:
+        lost = [f"{counted(gone.sum(), 'trial')} diverged, and are left out of the means."]
+    if len(unheard) > NAMED:
+        unheard = [f"In {len(unheard)} rows there are rounds in which nobody transmitted."]
+    return lost + unheard
 
 
 def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[dict[str, int]]]:
@@ -280,33 +294,22 @@ def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[di
     return [name for name in sizes if name in longest], places[: max(1, PANELS // algorithms)]
 
 
-def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
+def _rows(frames: dict[str, Any], axes: list[str], sweep: bool) -> Any:
     """Tidy rows of all scores: a `pandas.DataFrame`."""
     import pandas
-    import xarray
 
-    from jaxota.study.summary import summary
-
-    axes, numbers = ["algorithm", *dataset.attrs["axes"]], ["mean", "ci_low", "ci_high"]
-    ratio = power.sel(round=dataset.evaluation.values).rename(round="evaluation")
-    frames = []
-    for metric in dataset.attrs["scores"]:
-        scores = summary(dataset, metric)
-        curves = dict(zip(numbers, (scores.mean, scores.low, scores.high), strict=True))
-        counts = {"used": scores.used.astype(int), "trials": scores.trials.astype(int)}
-        values = xarray.Dataset(curves | {"power_ratio": ratio} | counts)
-        frame = values.to_dataframe(dim_order=[*axes, "evaluation"]).reset_index()
-        frames.append(frame.assign(metric=metric, place=frame.index // values.sizes["evaluation"]))
-    columns = [*axes, "round", "metric", *numbers, "power_ratio"]
+    numbers = ["mean", "ci_low", "ci_high"]
+    scored = [frame.assign(metric=metric) for metric, frame in frames.items()]
+    columns = ["algorithm", *axes, "round", "metric", *numbers, "power_ratio"]
     if sweep:
-        rows, columns = pandas.concat(frames), [*columns, "used", "trials"]
+        rows, columns = pandas.concat(scored), [*columns, "used", "trials"]
     else:
-        last = frames[0].groupby("place").tail(1)
+        last = scored[0].groupby("place").tail(1)
         count = (last.trials - last.used).astype(float)
-        frames.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
-        rows = pandas.concat(frames).sort_values("place", kind="stable")
-    rows = rows.rename(columns={"evaluation": "round"}).astype(dict.fromkeys(axes, object))
-    return rows[columns].reset_index(drop=True)
+        scored.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
+        rows = pandas.concat(scored).sort_values("place", kind="stable")
+    rows = rows.rename(columns={"evaluation": "round"})[columns].reset_index(drop=True)
+    return rows.astype(dict.fromkeys(["algorithm", *axes], object))
 
 
 def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
