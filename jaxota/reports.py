@@ -203,7 +203,7 @@ def _frame(dataset: Any, scores: Any, power: Any) -> Any:
 
 
 def _table(dataset: Any, metric: str, finals: Any, paired: Any, power: Any) -> list[list[str]]:
-    """Last score, largest power ratio and paired difference of each algorithm and setting."""
+    """Return a row for each algorithm and setting: last score, power ratio, paired difference."""
     axes, reference = ["algorithm", *dataset.attrs["axes"]], dataset.attrs["reference"]
     rows = [[*axes, f"final {metric}", "power ratio", f"difference to {reference}"]]
     labels = finals[axes].head(ROWS).values.tolist()
@@ -281,12 +281,7 @@ def _exceptions(dataset: Any, finals: Any) -> list[str]:
 
 
 def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[dict[str, int]]]:
-    """Choose the two longest axes for maps, and the settings of the others that have room.
-
-    Args:
-        sizes: the number of values along each axis.
-        algorithms: the number of maps for each setting of the other axes.
-    """
+    """Choose the two longest axes for maps, and the settings of the others that have room."""
     longest = sorted(sizes, key=lambda name: -sizes[name])[:2]
     others = [name for name in sizes if name not in longest]
     points = np.ndindex(*(sizes[name] for name in others))
@@ -295,7 +290,7 @@ def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[di
 
 
 def _rows(frames: dict[str, Any], axes: list[str], sweep: bool) -> Any:
-    """Tidy rows of all scores: a `pandas.DataFrame`."""
+    """Return tidy rows of all scores: a `pandas.DataFrame`."""
     import pandas
 
     numbers = ["mean", "ci_low", "ci_high"]
@@ -313,7 +308,7 @@ def _rows(frames: dict[str, Any], axes: list[str], sweep: bool) -> Any:
 
 
 def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
-    """The dataset with numbered trials and with the settings that a reader looks for first."""
+    """Return the dataset with numbered trials and the settings that readers look for first."""
     numbered = {d: np.arange(dataset.sizes[d]) for d in ("trial", "parameter") if d in dataset.dims}
     fields = {k: description["channel"].get(k) for k in ("snr_db", "snr_per", "power")}
     if isinstance(task := description.get("task"), dict):
@@ -345,13 +340,8 @@ def write(
 ) -> list[Path]:
     """Write a report to `folder`, all files or none, and return their names.
 
-    Args:
-        report: what is written.
-        folder: made if it is missing.
-        formats: those of the pictures.
-        drawn_for: screen, or paper.
-        data: the endings of the other files: csv, nc, md.
-        **attributes: what the NetCDF says of the run: its command, its seed.
+    `formats` are those of the pictures, `drawn_for` is screen or paper, `data` are the endings of
+    the other files, and `attributes` are what else the NetCDF says of the run.
     """
     import matplotlib
 

@@ -167,8 +167,9 @@ def run_(arguments: argparse.Namespace) -> int:
     from jaxota.cli import run
 
     memory, shard = _scale(arguments)
-    process.out = arguments.out
-    process.refuse_unwritable(arguments.out)
+    process.out = out = arguments.out
+    if reason := process.unwritable(out):  # now rather than after the work
+        raise InputError(f"--out {out} must be a folder that can be written: {reason}")
     process.prepare()  # before a user's file runs, which may use JAX
     chosen = run.load(arguments.experiment)
     in_parts = arguments.resume or arguments.shard is not None or arguments.scheduler is not None
@@ -178,7 +179,7 @@ def run_(arguments: argparse.Namespace) -> int:
     ):
         run.load_ahead()
         command = run.command_line(arguments)
-        runner = run.Runner(arguments.out, tell, command, in_parts, memory, shard, executor)
+        runner = run.Runner(out, tell, command, in_parts, memory, shard, executor)
         try:
             options = run.typed_options(chosen, arguments, arguments.set)
             result = run.run(chosen, runner, options)
@@ -188,9 +189,8 @@ def run_(arguments: argparse.Namespace) -> int:
         tell("writing")
         endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
         seed = options.get("seed", chosen.options.get("seed"))
-        pictures = arguments.format, arguments.style
         kept = {"command": command} | ({} if seed is None else {"seed": seed})
-        written = reports.write(result, arguments.out, *pictures, endings, **kept)
+        written = reports.write(result, out, arguments.format, arguments.style, endings, **kept)
     show(result, written)
     return 0
 

@@ -216,7 +216,7 @@ def keep_programs() -> None:
     except OSError:
         kind = [platform.processor()]
     place = cache_folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    if reason := _unwritable(place):
+    if reason := unwritable(place):
         print(
             f"jaxota: compiled programs are not kept, as {place} cannot be written "
             f"({reason}): name another folder with {CACHE}, or off",
@@ -284,13 +284,7 @@ def silence_downloads() -> None:
         tensorflow_datasets.disable_progress_bar()
 
 
-def refuse_unwritable(folder: Path) -> None:
-    """InputError now rather than after the work if nothing can be written to `folder`."""
-    if reason := _unwritable(folder):
-        raise InputError(f"--out {folder} must be a folder that can be written: {reason}")
-
-
-def _unwritable(folder: Path) -> str | None:
+def unwritable(folder: Path) -> str | None:
     """Return why no file can be written to a folder that may not be there yet, or None."""
     existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
     try:

@@ -199,31 +199,19 @@ class Incomplete(Exception):
 
 @dataclasses.dataclass
 class Runner:
-    """Run studies chunk by chunk, in memory or by way of stores: the `run` of an experiment.
+    """Run studies chunk by chunk, in memory or by way of stores: the `run` of an experiment."""
 
-    Attributes:
-        out: the folder of the results; a store is OUT/NAME.parts.
-        progress: called as `progress(what, done, of, steps)`.
-        command: what to type for the same results, kept in a store.
-        in_parts: whether finished chunks are kept in a store.
-        memory: bytes that a chunk may take.
-        shard: (I, n): compute every n-th chunk from the I-th on.
-        executor: computes the chunks in the place of this process.
-        before: chunks that the last store held already.
-        compiling, running: seconds that all studies took.
-        uncalibrated: algorithms of which a calibration diverged.
-    """
-
-    out: Path
-    progress: Callable[..., None]
-    command: str = ""
-    in_parts: bool = False
-    memory: int | None = None
-    shard: tuple[int, int] = (0, 1)
-    executor: Any = None
-    before: int = 0
-    compiling: float = 0.0
+    out: Path  # the folder of the results
+    progress: Callable[..., None]  # called as `progress(what, done, of, steps)`
+    command: str = ""  # what to type for the same results, kept in a store
+    in_parts: bool = False  # whether finished chunks are kept, in the store OUT/NAME.parts
+    memory: int | None = None  # bytes that a chunk may take
+    shard: tuple[int, int] = (0, 1)  # (I, n): compute every n-th chunk from the I-th on
+    executor: Any = None  # computes the chunks in the place of this process
+    before: int = 0  # chunks that the last store held already
+    compiling: float = 0.0  # seconds of all studies
     running: float = 0.0
+    # Algorithms of which a calibration diverged.
     uncalibrated: set[str] = dataclasses.field(default_factory=set)
 
     def __call__(self, study: Study) -> Any:
