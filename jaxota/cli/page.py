@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import string
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -235,7 +236,7 @@ def _picture(path: Path) -> str:
     return f"data:{_TYPES[newest.suffix]};base64,{content}"
 
 
-def _table(rows: list[list[str]], kind: str = "") -> str:
+def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Write a table, header first; columns of numbers are set to the right."""
     header, *body = rows
     columns = [[row[n] for row in body if n < len(row)] for n in range(len(header))]
