@@ -9,26 +9,29 @@ import jax
 from jaxota import tasks
 from jaxota._core import inputs
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold, wise
-from jaxota.errors import InputError
+from jaxota.reports import Report, check_options, study_report
 from jaxota.stages.channel import Channel
-from jaxota.stages.fading import rayleigh
-from jaxota.study.grid import Axis, Grid
+from jaxota.stages.fading import NoFading, rayleigh
+from jaxota.study.grid import Grid, axis
 from jaxota.study.study import Study
 from jaxota.tasks.images import Images
-
-ON_IMAGES = ("dataset", "data_dir", "init_scale")  # options of figures on images alone
+from jaxota.tasks.least_squares import synthetic_regression
+from jaxota.tasks.partitions import iid, label_skew
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Algorithms that are compared on one task over one channel, or over several settings of it.
+    """Algorithms that are compared on one task, over one channel or over several laws of fading.
+
+    Like an `Experiment` it has options, and `figure(run, **options)` returns a `Report`.
 
     Attributes:
         name: the name for `jaxota run`, and of the files.
         about: the title, with {dataset} for the name of the images.
-        task: makes the task of a key.
+        task: makes the task of a key; a description of `Images` adds its options.
         algorithms: by the labels of their curves.
-        channels: by the labels of their settings; the only one has the label "".
+        channel: the channel, or that of the first setting.
+        fading: laws of fading by the labels of their settings; without any there is one setting.
         draw: options of `jo.plots.study`.
         rounds: R, communication rounds.
         trials: independent Monte Carlo runs.
@@ -41,7 +44,8 @@ class Figure:
     about: str
     task: Callable[..., Any]
     algorithms: dict[str, Algorithm]
-    channels: dict[str, Channel]
+    channel: Channel = Channel(snr_db=10.0, snr_per="vector", power=1.0)
+    fading: dict[str, Any] = dataclasses.field(default_factory=dict)
     draw: dict[str, Any] = dataclasses.field(default_factory=dict)
     rounds: int = 60
     trials: int = 100
@@ -51,34 +55,18 @@ class Figure:
 
     @property
     def title(self) -> str:
+        """The title, with the name of the images that it has by default."""
         return self.about.format(dataset=getattr(self.task, "title", ""))
 
     @property
-    def on_images(self) -> bool:
-        return isinstance(self.task, Images)
-
-    @property
-    def snr(self) -> str:
-        """The SNR in words; all settings have the same."""
-        channel = next(iter(self.channels.values()))
-        return f"SNR {float(channel.snr_db):g} dB per {channel.snr_per}"
-
-    def configured(self, **options: Any) -> "Figure":
-        """Return the figure with other trials, rounds, SNR or, if it is on images, data.
-
-        Args:
-            **options: trials, rounds, snr_db, snr_per, dataset, data_dir or init_scale.
-        """
-        numbers, channel, images = (
-            {k: v for k, v in options.items() if k in names}
-            for names in (("trials", "rounds"), ("snr_db", "snr_per"), ON_IMAGES)
-        )
-        if images and not self.on_images:
-            option = next(iter(images)).replace("_", "-")
-            raise InputError(f"--{option} is for experiments on images, which {self.name} is not")
-        task: Any = dataclasses.replace(self.task, **images) if images else self.task  # type: ignore
-        channels = {label: c.replace(**channel) for label, c in self.channels.items()}
-        return dataclasses.replace(self, channels=channels, task=task, **numbers)
+    def options(self) -> dict[str, Any]:
+        """Names and defaults of the options of `study`."""
+        options = {"seed": 0, "trials": self.trials, "rounds": self.rounds}
+        options |= {name: getattr(self.channel, name) for name in ("snr_db", "snr_per")}
+        if isinstance(self.task, Images):
+            images = ("dataset", "data_dir", "init_scale")
+            options |= {name: getattr(self.task, name) for name in images}
+        return options
 
     def study(self, seed: int = 0, **options: Any) -> Study:
         """Build the figure's study.
@@ -87,28 +75,39 @@ class Figure:
 
         Args:
             seed: seed of the data and of the trials.
-            **options: as of `configured`.
+            **options: trials, rounds, snr_db, snr_per; for images dataset, data_dir, init_scale.
         """
-        if options:
-            return self.configured(**options).study(seed)
+        check_options(self, options)
+        counts = {name: options.pop(name, getattr(self, name)) for name in ("trials", "rounds")}
+        channel = {name: options.pop(name) for name in ("snr_db", "snr_per") if name in options}
         k_data, k_trials = jax.random.split(jax.random.key(inputs.seed(seed)))
-        if not self.channels:
-            raise InputError("channels must hold at least one channel, got none")
-        labels, channels = tuple(self.channels), tuple(self.channels.values())
-        setting = (Axis("setting", {"channel": channels}, labels),) if len(labels) > 1 else ()
+        task, settings = self.task(k_data), Grid()
+        if self.fading:
+            settings = axis("setting", {"fading": [*self.fading.values()]}, [*self.fading])
         return Study(
             self.algorithms,
-            channels[0],
-            self.task(k_data),
-            inputs.whole("rounds", self.rounds, 1),
-            inputs.whole("trials", self.trials, 1, None),
-            over=Grid(setting),
+            self.channel.replace(**channel),
+            dataclasses.replace(task, **options) if options else task,
+            over=settings,
             key=k_trials,
             every=self.every,
             reference=self.reference,
             metric=self.metric,
             name=self.name,
+            **counts,
         )
+
+    def __call__(self, run: Callable[[Study], Any] = Study.run, **options: Any) -> Report:
+        """Run the figure here and report it.
+
+        Args:
+            run: runs a study and returns its dataset.
+            **options: those of `study`.
+        """
+        study = self.study(**options)
+        title = self.about.format(dataset=getattr(study.task, "title", ""))
+        seed = options.get("seed", 0)
+        return study_report(run(study), title=title, seed=seed, draw=self.draw)
 
 
 def _algorithms(labels: str, **local: Any) -> dict[str, Algorithm]:
@@ -132,9 +131,9 @@ def _regression(
     return Figure(
         name,
         about or f"synthetic regression, N = {users} users, K = {steps} local steps",
-        lambda key: tasks.synthetic_regression(key, users, 100, 10, 0.1, 1.0),
+        lambda key: synthetic_regression(key, users, 100, 10, 0.1, 1.0),
         algorithms,
-        **{"channels": {"": _AWGN}} | options,
+        **options,
     )
 
 
@@ -143,7 +142,7 @@ def _images(
 ) -> Figure:
     algorithms = _algorithms(labels, step_size=step_size, steps=5, batch=20)
     settings = {"rounds": 100, "trials": 20, "every": 5} | options
-    return Figure(name, about, task, algorithms, {"": _AWGN}, metric="accuracy", **settings)
+    return Figure(name, about, task, algorithms, metric="accuracy", **settings)
 
 
 # Modules of flax, which is slow to import, are made where they are needed.
@@ -155,15 +154,14 @@ def _small_cnn(classes: int) -> Any:
     return tasks.CNN(classes, channels=(4, 8))
 
 
-_AWGN = Channel(snr_db=10.0, snr_per="vector", power=1.0)
-_FADING = {"no fading": _AWGN}
-_FADING |= {f"threshold {t:g}": _AWGN.replace(fading=rayleigh(t, t)) for t in (0.1, 0.3, 0.6)}
+_FADING: dict[str, Any] = {"no fading": NoFading()}
+_FADING |= {f"threshold {t:g}": rayleigh(t, t) for t in (0.1, 0.3, 0.6)}
 _CSI_ERRORS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
-_CSI = {f"CSI error {e:g}": _AWGN.replace(fading=rayleigh(csi_error=e)) for e in _CSI_ERRORS}
+_CSI = {f"CSI error {error:g}": rayleigh(csi_error=error) for error in _CSI_ERRORS}
 _IN_THE_PAPER = "noisy FedAvg, COTAF, BAAF, COBAAF, SCAFFOLD (noise-free)"
 _OVER_FADING = "COTAF, BAAF, COBAAF, WISE"
-_BALANCED = Images("mnist", _softmax_regression, tasks.iid())
-_IMBALANCED = Images("mnist", _softmax_regression, tasks.label_skew(0.2))
+_BALANCED = Images("mnist", _softmax_regression, iid())
+_IMBALANCED = Images("mnist", _softmax_regression, label_skew(0.2))
 
 _ALL = (
     _regression("fig1", users=20, steps=10),
@@ -171,13 +169,14 @@ _ALL = (
     _regression("fig3", users=20, steps=20),
     _regression(
         *("fading", 20, 10, "regression over Rayleigh fading, N = 20, K = 10", _OVER_FADING),
-        channels=_FADING,
+        fading=_FADING,
         draw={"by_algorithm": True},
     ),
     _regression(
         *("csi", 20, 10, "regression, Rayleigh fading, imperfect CSI, N = 20, K = 10"),
         _OVER_FADING,
-        channels=_CSI,
+        channel=Channel(fading=rayleigh()),
+        fading=_CSI,
         draw={"values": _CSI_ERRORS, "label": "variance of the channel estimate's error"},
     ),
     _images(

@@ -2,21 +2,25 @@
 
 import dataclasses
 import inspect
-import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
+import jaxota
 from jaxota import stats
-from jaxota._core import inputs
+from jaxota._core import files, inputs
 from jaxota.errors import InputError
 
 ROWS = 40  # of a table on the screen; the CSV has all
 PANELS = 12  # of maps in a figure
 NAMED = 8  # settings that remarks name one by one; of more, they give the number
+STORED_ROWS = 200  # of a table that a file holds: an attribute has no room for more than 64 kB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +78,16 @@ class Experiment:
             run: runs a study and returns its dataset; by default `Study.run` without a folder.
             **options: values in place of the defaults.
         """
-        known = self.options
-        for name in options:
-            if name not in known:
-                choices = f"choose from {', '.join(known)}"
-                raise InputError(f"{name} is not an option of {self.name}: {choices}")
+        check_options(self, options)
         return self.function(run or (lambda study: study.run()), **options)
+
+
+def check_options(chosen: Any, options: Iterable[str]) -> None:
+    """Raise InputError for an option that a figure or an experiment lacks."""
+    known = f"choose from {', '.join(chosen.options)}" if chosen.options else "it has none"
+    for name in options:
+        if name not in chosen.options:
+            raise InputError(f"{name} is not an option of {chosen.name}: {known}")
 
 
 def experiment(about: str) -> Callable[[Callable[..., Report]], Experiment]:
@@ -120,15 +128,18 @@ def study_report(
             they are ordered by algorithm, and rows of a metric `diverged` count what is left out.
     """
     metric = stats.metric_of(dataset, metric)
-    scores = stats.summary(dataset, metric)
     description = json.loads(dataset.attrs["description"])
     name, axes = dataset.attrs["study"], list(dataset.attrs["axes"])
     snr = snr or _snr(description, axes)
-    trials = counted(int(scores.trials.max()), "trial")
     # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
     doubles = () if sweep else ("power", "control_power")
     powers = {k: dataset[k].astype("f8") for k in doubles if k in dataset}
     power = stats.power_ratio(dataset.assign(powers))
+    scores = {score: stats.summary(dataset, score) for score in dataset.attrs["scores"]}
+    frames = {score: _frame(dataset, each, power) for score, each in scores.items()}
+    differences = _frame(dataset, stats.summary(dataset, metric, difference=True), power)
+    finals, paired = (each.groupby("place").tail(1) for each in (frames[metric], differences))
+    trials = counted(int(finals.trials.max()), "trial")
 
     def figure() -> Any:
         from jaxota import plots  # loads matplotlib, which is slow
@@ -144,10 +155,10 @@ def study_report(
         name=name,
         caption=f"{name}: {title or sizes}, {snr}; "
         f"{counted(description['rounds'], 'round')}, {trials}{ending}",
-        table=_table(dataset, metric, scores, power.max("round")),
-        remarks=_remarks(dataset, scores),
+        table=_table(dataset, metric, finals, paired, power.max("round")),
+        remarks=_remarks(dataset, finals),
         dataset=_labelled(dataset, metric, description),
-        csv=_rows(dataset, power, sweep),
+        csv=_rows(frames, axes, sweep),
         figure=figure,
         digits=9,
     )
@@ -158,6 +169,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def is_number(cell: object) -> bool:
+    """Whether a cell of a table holds a number, perhaps with its interval, or stands for none."""
+    words = str(cell).strip()
+    none = words in ("–", "all diverged", "no pairs", "not there yet")
+    return none or words[:1].isdigit() or (words[:1] in "+-−" and words[1:2].isdigit())
+
+
 def _snr(description: dict[str, Any], axes: list[str]) -> str:
     channel = description["channel"]
     per = "" if "snr_per" in axes else f" per {channel['snr_per']}"
@@ -166,41 +184,47 @@ def _snr(description: dict[str, Any], axes: list[str]) -> str:
     return f"SNR {float(channel['snr_db']):g} dB{per}"
 
 
-def _places(scores: Any) -> Iterator[tuple[dict[str, int], list[Any]]]:
-    """Every algorithm in every setting: its position along each dimension, and its labels."""
-    lead = scores.used.sizes
-    for point in np.ndindex(*lead.values()):
-        place = dict(zip(map(str, lead), map(int, point), strict=True))
-        yield place, [scores.used[name].values[i] for name, i in place.items()]
+def _frame(dataset: Any, scores: Any, power: Any) -> Any:
+    """Return a summary as a `pandas.DataFrame`; `place` numbers the settings of all algorithms."""
+    import xarray
+
+    columns = {
+        "mean": scores.mean,
+        "ci_low": scores.low,
+        "ci_high": scores.high,
+        "power_ratio": power.sel(round=dataset.evaluation.values).rename(round="evaluation"),
+        "used": scores.used.astype(int),
+        "trials": scores.trials.astype(int),
+    }
+    order = ["algorithm", *dataset.attrs["axes"], "evaluation"]
+    frame = xarray.Dataset(columns).to_dataframe(dim_order=order).reset_index()
+    return frame.assign(place=frame.index // dataset.sizes["evaluation"])
 
 
-def _table(dataset: Any, metric: str, scores: Any, power: Any) -> list[list[str]]:
-    """Last score, largest power ratio and paired difference of each algorithm and setting."""
-    reference = dataset.attrs["reference"]
-    differences = stats.summary(dataset, metric, difference=True)
-    headings = (f"final {metric}", "power ratio", f"difference to {reference}")
-    rows = [["algorithm", *dataset.attrs["axes"], *headings]]
-    for place, labels in itertools.islice(_places(scores), ROWS):
-        final = scores.at(**place)
+def _table(dataset: Any, metric: str, finals: Any, paired: Any, power: Any) -> list[list[str]]:
+    """Return a row for each algorithm and setting: last score, power ratio, paired difference."""
+    axes, reference = ["algorithm", *dataset.attrs["axes"]], dataset.attrs["reference"]
+    rows = [[*axes, f"final {metric}", "power ratio", f"difference to {reference}"]]
+    labels = finals[axes].head(ROWS).values.tolist()
+    ratios = power.transpose(*axes).values.ravel()
+    each = zip(labels, finals.itertuples(), paired.itertuples(), ratios, strict=False)
+    for words, final, difference, ratio in each:
         score = plus_minus(final) if final.trials else "not there yet"
-        difference = plus_minus(differences.at(**place), "no pairs")
-        difference = "–" if labels[0] == reference else difference
-        rows.append([*map(str, labels), score, f"{float(power.isel(place)):.3g}", difference])
+        other = "–" if words[0] == reference else plus_minus(difference, "no pairs")
+        rows.append([*map(str, words), score, f"{float(ratio):.3g}", other])
     return rows
 
 
-def plus_minus(value: Any, nothing: str = "") -> str:
-    """Return the last mean ± half width of an interval, in the digits that the width supports.
+def plus_minus(row: Any, nothing: str = "") -> str:
+    """Return mean ± half width of an interval, in the digits that the width supports.
 
-    Args:
-        value: a `jo.stats.Interval`.
-        nothing: the words for no trial left; with them, the number is a difference and has a sign.
+    `nothing` are the words for no trial left; with them, the number is a difference and has a sign.
     """
     sign = "+" if nothing else ""
-    mean, half = (float(np.ravel(x)[-1]) for x in (value.mean, value.half_width))
-    if not value.used:
+    mean, half = row.mean, (row.ci_high - row.ci_low) / 2
+    if not row.used:
         return nothing or "all diverged"
-    if value.used == 1:
+    if row.used == 1:
         return f"{mean:{sign}.4g}"
     digits = max(0, 1 - int(np.floor(np.log10(half)))) if half > 0 else 3
     if digits > 8 or abs(mean) >= 1e6:
@@ -208,8 +232,8 @@ def plus_minus(value: Any, nothing: str = "") -> str:
     return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
-def _remarks(dataset: Any, scores: Any) -> list[str]:
-    most = int(scores.trials.max())
+def _remarks(dataset: Any, finals: Any) -> list[str]:
+    most = int(finals.trials.max())
     sizes = {a: dataset.sizes[a] for a in dataset.attrs["axes"] if dataset.sizes[a] > 1}
     lines = [
         f"± is a 95 % interval over {counted(most, 'trial')}. Power ratio: max_i ‖x_i‖²/P of the "
@@ -217,30 +241,14 @@ def _remarks(dataset: Any, scores: Any) -> list[str]:
     ]
     if sizes:
         lines[0] += " Differences are to the same setting."
-    if scores.used.size > ROWS:
-        lines.append(f"The first {ROWS} of {scores.used.size} rows; the CSV has all.")
+    if len(finals) > ROWS:
+        lines.append(f"The first {ROWS} of {len(finals)} rows; the CSV has all.")
     if len(sizes) > 2:
         (y, x), places = map_axes(sizes, dataset.sizes["algorithm"])
         others = {name: size for name, size in sizes.items() if name not in (y, x)}
         settings = f"{len(places)} of {math.prod(others.values())} settings of {', '.join(others)}"
         lines.append(f"The figure maps {y} × {x}, {settings}.")
-    lost, silent = [], []
-    for place, labels in _places(scores):
-        label, trials = ", ".join(map(str, labels)), int(scores.trials.isel(place))
-        if gone := trials - int(scores.used.isel(place)):
-            count = f"{gone} of {counted(trials, 'trial')} diverged"
-            verb = "is" if gone == 1 else "are"
-            lost.append(f"{label}: {count}, and {verb} left out of the means.")
-        if dataset.attrs["keep"] == "trials":
-            share = float((dataset.participants.isel(place) == 0).mean())
-            if share > 0:
-                silent.append(f"{label}: nobody transmitted in {share:.1%} of rounds.")
-    if len(lost) > NAMED:
-        total = counted(int((scores.trials - scores.used).sum()), "trial")
-        lost = [f"{total} diverged, and are left out of the means."]
-    if len(silent) > NAMED:
-        silent = [f"In {len(silent)} rows there are rounds in which nobody transmitted."]
-    lines += lost + silent
+    lines += _exceptions(dataset, finals)
     if most == 1:
         lines.append("One trial has no interval: ask for more with --trials.")
     if dataset.attrs.get("chunks_done") != dataset.attrs.get("chunks"):
@@ -248,13 +256,31 @@ def _remarks(dataset: Any, scores: Any) -> list[str]:
     return lines
 
 
-def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[dict[str, int]]]:
-    """Choose the two longest axes for maps, and the settings of the others that have room.
+def _exceptions(dataset: Any, finals: Any) -> list[str]:
+    """Name the algorithms and settings with trials that diverged, or rounds without a sender."""
+    axes = ["algorithm", *dataset.attrs["axes"]]
+    names = [", ".join(map(str, labels)) for labels in finals[axes].values.tolist()]
+    gone, shares = finals.trials - finals.used, np.zeros(len(names))
+    if dataset.attrs["keep"] == "trials":
+        silent = (dataset.participants == 0).mean(("trial", "round"))
+        shares = silent.transpose(*axes).values.ravel()
+    lost, unheard = [], []
+    for name, trials, count, share in zip(names, finals.trials, gone, shares, strict=True):
+        if count:
+            verb = "is" if count == 1 else "are"
+            diverged = f"{name}: {count} of {counted(trials, 'trial')} diverged"
+            lost.append(f"{diverged}, and {verb} left out of the means.")
+        if share > 0:
+            unheard.append(f"{name}: nobody transmitted in {share:.1%} of rounds.")
+    if len(lost) > NAMED:
+        lost = [f"{counted(gone.sum(), 'trial')} diverged, and are left out of the means."]
+    if len(unheard) > NAMED:
+        unheard = [f"In {len(unheard)} rows there are rounds in which nobody transmitted."]
+    return lost + unheard
 
-    Args:
-        sizes: the number of values along each axis.
-        algorithms: the number of maps for each setting of the other axes.
-    """
+
+def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[dict[str, int]]]:
+    """Choose the two longest axes for maps, and the settings of the others that have room."""
     longest = sorted(sizes, key=lambda name: -sizes[name])[:2]
     others = [name for name in sizes if name not in longest]
     points = np.ndindex(*(sizes[name] for name in others))
@@ -262,38 +288,94 @@ def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[di
     return [name for name in sizes if name in longest], places[: max(1, PANELS // algorithms)]
 
 
-def _rows(dataset: Any, power: Any, sweep: bool) -> Any:
-    """Tidy rows of all scores: a `pandas.DataFrame`."""
+def _rows(frames: dict[str, Any], axes: list[str], sweep: bool) -> Any:
+    """Return tidy rows of all scores: a `pandas.DataFrame`."""
     import pandas
-    import xarray
 
-    axes, numbers = ["algorithm", *dataset.attrs["axes"]], ["mean", "ci_low", "ci_high"]
-    ratio = power.sel(round=dataset.evaluation.values).rename(round="evaluation")
-    frames = []
-    for metric in dataset.attrs["scores"]:
-        scores = stats.summary(dataset, metric)
-        curves = dict(zip(numbers, (scores.mean, scores.low, scores.high), strict=True))
-        counts = {"used": scores.used.astype(int), "trials": scores.trials.astype(int)}
-        values = xarray.Dataset(curves | {"power_ratio": ratio} | counts)
-        frame = values.to_dataframe(dim_order=[*axes, "evaluation"]).reset_index()
-        frames.append(frame.assign(metric=metric, place=frame.index // values.sizes["evaluation"]))
-    columns = [*axes, "round", "metric", *numbers, "power_ratio"]
+    numbers = ["mean", "ci_low", "ci_high"]
+    scored = [frame.assign(metric=metric) for metric, frame in frames.items()]
+    columns = ["algorithm", *axes, "round", "metric", *numbers, "power_ratio"]
     if sweep:
-        rows, columns = pandas.concat(frames), [*columns, "used", "trials"]
+        rows, columns = pandas.concat(scored), [*columns, "used", "trials"]
     else:
-        last = frames[0].groupby("place").tail(1)
+        last = scored[0].groupby("place").tail(1)
         count = (last.trials - last.used).astype(float)
-        frames.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
-        rows = pandas.concat(frames).sort_values("place", kind="stable")
-    rows = rows.rename(columns={"evaluation": "round"}).astype(dict.fromkeys(axes, object))
-    return rows[columns].reset_index(drop=True)
+        scored.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
+        rows = pandas.concat(scored).sort_values("place", kind="stable")
+    rows = rows.rename(columns={"evaluation": "round"})[columns].reset_index(drop=True)
+    return rows.astype(dict.fromkeys(["algorithm", *axes], object))
 
 
 def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
-    """The dataset with numbered trials and with the settings that a reader looks for first."""
+    """Return the dataset with numbered trials and the settings that readers look for first."""
     numbered = {d: np.arange(dataset.sizes[d]) for d in ("trial", "parameter") if d in dataset.dims}
     fields = {k: description["channel"].get(k) for k in ("snr_db", "snr_per", "power")}
     if isinstance(task := description.get("task"), dict):
         fields |= {k: task.get(k) for k in ("dataset", "init_scale")}
     plain = {k: v for k, v in fields.items() if isinstance(v, str | int | float)}
     return dataset.assign_coords(numbered).assign_attrs(**plain, metric=metric)
+
+
+def of_store(folder: Path, metric: str | None) -> Report:
+    """Report what a sweep left in a folder, finished or not."""
+    from jaxota.study.store import Store  # loads zarr, which is slow
+
+    store = Store(folder)
+    if "scores" not in store.metadata["attributes"]:
+        raise InputError(
+            f"{folder} holds parts of `jaxota run {store.metadata['name']}`: "
+            "--resume finishes it and shows them"
+        )
+    return study_report(store.dataset(), metric, sweep=True)
+
+
+def write(
+    report: Report,
+    folder: Path,
+    formats: Sequence[str] = ("png",),
+    drawn_for: str = "screen",
+    data: Sequence[str] = ("csv", "nc"),
+    **attributes: Any,
+) -> list[Path]:
+    """Write a report to `folder`, all files or none, and return their names.
+
+    `formats` are those of the pictures, `drawn_for` is screen or paper, `data` are the endings of
+    the other files, and `attributes` are what else the NetCDF says of the run.
+    """
+    import matplotlib
+
+    from jaxota import style  # loads matplotlib, which is slow
+
+    # Whatever can fail is made before any file is opened.
+    with style.drawn_for(drawn_for):
+        figure, fonts = report.figure(), style.rc_params()
+    dataset = report.dataset.assign_attrs(_words(report) | attributes)
+    number = None if report.digits is None else f"%.{report.digits}g"
+    options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
+
+    places = [folder / f"{report.name}.{ending}" for ending in (*formats, *data)]
+    # Some fonts count when files are written.
+    with files.replacing(*places) as drafts, matplotlib.rc_context(fonts):
+        for place, draft in zip(places, drafts, strict=True):
+            if place.suffix == ".csv":
+                report.csv.to_csv(draft, index=False, encoding="utf-8", **options)
+            elif place.suffix == ".nc":
+                dataset.to_netcdf(draft, engine="h5netcdf")
+            elif place.suffix == ".md":
+                draft.write_text(report.markdown or "", encoding="utf-8")
+            else:
+                figure.savefig(draft)
+    return places
+
+
+def _words(report: Report) -> dict[str, Any]:
+    """Return the words of the screen as attributes, so that they can be shown again."""
+    return {
+        "title": report.caption,
+        "experiment": report.name,
+        "jaxota": jaxota.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "table": json.dumps([list(map(str, row)) for row in report.table[: 1 + STORED_ROWS]]),
+        "remarks": json.dumps(list(report.remarks)),
+    }

@@ -190,11 +190,6 @@ def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     return array
 
 
-def _finite(values: Float[np.ndarray, "trial *column"]) -> Bool[np.ndarray, "trial"]:
-    """Whether all of a trial is finite."""
-    return np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
-
-
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """Means over trials and their 95 % intervals: data arrays [algorithm, axes…, evaluation].

@@ -134,7 +134,7 @@ def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
 def test_experiments_with_several_settings(name, tmp_path, capsys, monkeypatch, few_calibrations):
     monkeypatch.setenv("JAXOTA_CACHE", "off")
     assert cli.main(["run", name, "--trials", "3", "--rounds", "2", "--out", str(tmp_path)]) == 0
-    settings = list(figures.FIGURES[name].channels)
+    settings = list(figures.FIGURES[name].fading)
     printed = capsys.readouterr().out
     assert all(setting in printed for setting in settings)
     data = xarray.load_dataset(tmp_path / f"{name}.nc", engine="h5netcdf")
@@ -179,11 +179,23 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
         assert float(row["mean"]) == pytest.approx(float(mean))
 
 
+def test_figures_have_options_as_experiments_have():
+    fig1, fig4 = figures.FIGURES["fig1"], figures.FIGURES["fig4"]
+    assert list(fig1.options) == ["seed", "trials", "rounds", "snr_db", "snr_per"]
+    assert fig4.options.keys() - fig1.options.keys() == {"dataset", "data_dir", "init_scale"}
+    study = fig4.study(3, trials=2, rounds=7, snr_db=3.0, snr_per="symbol", dataset="digits")
+    assert (study.trials, study.rounds, study.task.dataset) == (2, 7, "digits")
+    assert (study.channel.snr_db, study.channel.snr_per) == (3.0, "symbol")
+    assert study.every == 5 and study.metric == "accuracy"
+    with pytest.raises(jo.InputError, match="speed is not an option of fig1: choose from seed, tr"):
+        fig1.study(speed=2)
+
+
 @pytest.mark.slow
 def test_silence_is_said(small, capsys, monkeypatch, few_calibrations):
     """A threshold that no gain reaches: the table says that nobody transmitted."""
     deaf = jo.Channel(fading=jo.rayleigh(threshold=30.0))
-    changed = dataclasses.replace(figures.FIGURES["fig1"], channels={"": deaf})
+    changed = dataclasses.replace(figures.FIGURES["fig1"], channel=deaf)
     monkeypatch.setitem(figures.FIGURES, "fig1", changed)
     assert small() == 0
     printed = capsys.readouterr().out
@@ -223,10 +235,13 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
             f"seed must be a whole number ≤ 4294967295, got {2**70}",
         ),
         (["run", "fig1", "--out", "/dev/null/x"], "--out /dev/null/x must be a folder"),
-        (["run", "fig1", "--set", "steps=2"], "--set is for experiments from a file"),
+        (
+            ["run", "fig1", "--set", "steps=2"],
+            "steps is not an option of fig1: choose from seed",
+        ),
         (["run", "nothing.py"], "nothing.py cannot be read"),
-        (["run", "fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
-        (["run", "fig1", "--init-scale", "1"], "--init-scale is for experiments on images"),
+        (["run", "fig1", "--dataset", "mnist"], "dataset is not an option of fig1: choose"),
+        (["run", "fig1", "--init-scale", "1"], "init_scale is not an option of fig1: choose"),
         (["run", "fig4", "--dataset", "imagenet"], "dataset must be one of mnist, fashion_mnist"),
         (["run", "fig4", "--data-dir", "no/such"], "data_dir: no such folder: no/such"),
         (
@@ -235,11 +250,20 @@ def test_divergence_is_said(small, capsys, monkeypatch, few_calibrations):
         ),
         (["run", "cnn", "--init-scale", "-1"], "task.init_scale must be finite and ≥ 0, got -1"),
         (["run", "fig1", "--snr-per", "bit"], "channel.snr_per must be 'vector' or 'symbol'"),
-        (["run", "fig1", "--format", "gif"], "--format must be of png, svg, pdf, with commas"),
+        (
+            ["run", "fig1", "--format", "gif"],
+            "--format: must be of png, svg, pdf, with commas",
+        ),
         (["run", "fig1", "--format", "png,"], "with commas, got ''"),
-        (["run", "fig1", "--style", "poster"], "--style must be screen or paper, got 'poster'"),
-        (["show", "there", "--format", "jpg"], "--format must be of png, svg, pdf, with commas"),
-        (["show", "there", "--style", ""], "--style must be screen or paper, got ''"),
+        (
+            ["run", "fig1", "--style", "poster"],
+            "--style: invalid choice: 'poster' (choose from ",
+        ),
+        (
+            ["show", "there", "--format", "jpg"],
+            "--format: must be of png, svg, pdf, with commas",
+        ),
+        (["show", "there", "--style", ""], "--style: invalid choice: '' (choose from "),
         (["run"], "the following arguments are required: experiment"),
         (["dance"], "invalid choice: 'dance'"),
         (
@@ -362,7 +386,7 @@ def sweep(monkeypatch, tmp_path):
         (["fig1", "--algorithms", "COTAF,SGD"], "--algorithms must be of noisy FedAvg, COTAF"),
         (["fig1", "--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["fig1", "--seed", "-1"], "seed must be a whole number ≥ 0, got -1"),
-        (["fig1", "--dataset", "mnist"], "--dataset is for experiments on images"),
+        (["fig1", "--dataset", "mnist"], "dataset is not an option of fig1: choose"),
         (["fig9"], "unknown experiment 'fig9': choose from fig1"),
         (["experiment.py"], "floors is an experiment, not a study: jaxota run runs it"),
         (["missing.py:SMALL"], "missing.py cannot be read"),
@@ -372,7 +396,10 @@ def sweep(monkeypatch, tmp_path):
         (["no_study.py"], "no_study.py holds neither a jo.Study nor a jo.experiment"),
         (["my_study.py:LARGE"], "my_study.py holds no LARGE: choose from SMALL, OTHER"),
         (["my_study.py"], "holds SMALL, OTHER: choose one, as in my_study.py:SMALL"),
-        (["my_study.py:SMALL", "--snr-db", "3"], "--snr-db is not for a study from a file"),
+        (
+            ["my_study.py:SMALL", "--snr-db", "3"],
+            "snr_db is not an option of SMALL: choose",
+        ),
         (["my_study.py:SMALL", "--out", "/dev/null/x"], "/dev/null/x must be a folder that can"),
         ([], "the following arguments are required: study"),
     ],
@@ -511,10 +538,10 @@ def test_a_study_in_a_file_is_run_and_reported_as_figures_are(sweep, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--rounds", "9"], "--rounds is not an option of floors: choose from seed, trials, scale"),
-        (["--dataset", "mnist"], "--dataset is not an option of floors"),
-        (["--set", "only=1"], "--set only=1 is not an option of floors: choose from seed"),
-        (["--set", "scale"], "--set scale is not an option of floors"),
+        (["--rounds", "9"], "rounds is not an option of floors: choose from seed, trials, scale"),
+        (["--dataset", "mnist"], "dataset is not an option of floors"),
+        (["--set", "only=1"], "only is not an option of floors: choose from seed"),
+        (["--set", "scale"], "--set must be NAME=VALUE, got 'scale'"),
         (["--set", "scale=much"], "--set scale must be of type float, got 'much'"),
         (["--trials", "0"], "trials must be a whole number ≥ 1, got 0"),
         (["--memory", "4X"], "--memory must be a number of bytes such as 500M or 4G, got"),

@@ -196,7 +196,7 @@ def test_importing_does_not_configure_jax():
                     signal.getsignal(signal.SIGINT), list(sys.path), list(warnings.filters))
         before = world()
         import jaxota as jo
-        import jaxota.cli.commands, jaxota.cli.run
+        import jaxota.cli.main, jaxota.cli.run
         for name in dir(jo):
             getattr(jo, name)
         after = world()

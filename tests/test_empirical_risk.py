@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota import plots
-from jaxota.cli import report
+from jaxota import plots, reports
 from jaxota.simulation import program
 from jaxota.tasks import model_functions
 
@@ -210,7 +209,7 @@ def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     axes = plots.curves({"COTAF": loaded}, "norm").axes[0]
     assert axes.get_yscale() == "linear" and axes.get_ylabel() == "norm"
     results = jo.study_report(study.run())
-    report.write(results, tmp_path)
+    reports.write(results, tmp_path)
     with open(tmp_path / "scored.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "COTAF"]
     assert {row["metric"] for row in rows} == {*history.scores, "diverged"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jaxota.cli import main as cli
-from jaxota.cli.report import FORMATS
+from jaxota.cli.main import FORMATS
 from jaxota.figures import FIGURES
 from jaxota.study import executor as driver
 from jaxota.study import grid as parsing

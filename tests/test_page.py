@@ -14,11 +14,12 @@ import xarray
 from test_report import TOLD
 
 import jaxota as jo
+from jaxota import reports
 from jaxota.cli import main as cli
 from jaxota.cli import page, run
-from jaxota.cli import report as reports
 
 EVIL = "</script><script>alert(1)</script><b>&\"'"
+ROW = "A,0,1,gap,1,1,1,1"
 HEADER = ["algorithm", "snr_db", "round", "metric", "mean", "ci_low", "ci_high", "power_ratio"]
 
 
@@ -71,7 +72,7 @@ def test_a_folder_becomes_one_page(folder, capsys):
     for each in (
         "jaxota run curves --trials 3", jo.__version__, "1 ± 0.1", "two &amp; three",
         "width=device-width", "told: a &lt;caption&gt;", "data:image/png;base64,",
-        "Numbers: 78 rows, the first 20",
+        "Numbers: 78 rows, the first 20", "<td>rounds</td><td>6</td>",
     ):  # fmt: skip
         assert each in words, each
     assert words.count('class="chart"') == 1 and words.count("<img") == 1
@@ -90,10 +91,10 @@ def test_what_files_say_is_not_run(folder):
 def test_the_tables_of_a_file_are_those_of_the_screen(folder):
     (curves, told), others = page.read(folder)
     assert others == [] and told.table == [["algorithm", "gap"], ["COTAF", "1 ± 0.1"]]
-    assert told.remarks == ["one", "two & three"] and told.curves is None
-    assert curves.picture == "" and curves.settings["rounds"] == 6 and curves.settings["seed"] == 3
+    assert told.remarks == ["one", "two & three"]
+    assert curves.dataset.attrs["seed"] == 3 and curves.dataset.attrs["command"].endswith("s 3")
     expected = _rows().assign(snr_db=_rows().snr_db.astype(str))  # labels are words
-    pandas.testing.assert_frame_equal(curves.rows, expected, check_dtype=False, rtol=1e-8)
+    pandas.testing.assert_frame_equal(curves.csv, expected, check_dtype=False, rtol=1e-8)
 
 
 def test_curves_hold_the_numbers_of_the_rows():
@@ -150,12 +151,18 @@ def test_the_command_makes_it_again():
     [
         (lambda folder: shutil.rmtree(folder), "must be a folder with results"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "holds no results"),
-        (lambda folder: (folder / "curves.csv").unlink(), "curves.csv is missing"),
+        (lambda folder: (folder / "curves.csv").unlink(), "curves.csv cannot be read"),
         (lambda folder: (folder / "told.nc").write_bytes(b"no"), "told.nc cannot be read"),
         (lambda folder: (folder / "curves.csv").write_text("algorithm,round\n"), ""),
         (
             lambda folder: (folder / "curves.csv").write_text(",".join(HEADER) + "\nA,1\n"),
-            "curves.csv cannot be read",
+            "curves.csv cannot be read: could not convert",
+        ),
+        (
+            lambda folder: (folder / "curves.csv").write_text(
+                "\n".join([",".join(HEADER), *2 * [ROW]])
+            ),
+            "curves.csv cannot be read: a row is there twice",
         ),
         (lambda folder: (folder / "curves.csv").write_bytes(b"\xff\xfe\n"), "cannot be read"),
         (lambda folder: (folder / "curves.csv").write_text(""), "cannot be read"),
@@ -259,12 +266,13 @@ def test_a_store_becomes_one_page(tmp_path, monkeypatch, capsys):
     assert 'class="chart"' in words and "difference to COTAF" in words
     assert "SGD(step_size=0.05, steps=2, batch=3)" in words
     ((section,), _) = page.read(tmp_path / "s")
-    assert section.curves["dims"][1]["values"] == ["0.0", "10.0"]
-    assert section.curves["rounds"] == [1, 2, 3, 4] and section.curves["note"] == ""
+    curves = page.curves(section.csv, "gap")
+    assert curves["dims"][1]["values"] == ["0.0", "10.0"]
+    assert curves["rounds"] == [1, 2, 3, 4] and curves["note"] == ""
+    assert "too many settings" not in words
     monkeypatch.setattr(page, "MOST", 1)
-    ((section,), _) = page.read(tmp_path / "s")
-    assert section.curves is None and "too many settings" in section.remarks[-1]
-    assert section.picture == ""
+    words = page.write(tmp_path / "s")[0].read_text(encoding="utf-8")
+    assert "too many settings" in words and 'class="chart"' not in words and "<img" not in words
     assert cli.main(["show", str(tmp_path / "s")]) == 0
-    ((section,), _) = page.read(tmp_path / "s")
-    assert section.picture.startswith("data:image/png;base64,")
+    words = page.write(tmp_path / "s")[0].read_text(encoding="utf-8")
+    assert '<img src="data:image/png;base64,' in words

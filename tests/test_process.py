@@ -139,7 +139,7 @@ setattr(holder, {!r}, hooked)
         ("jaxota.study.executor", "drive"),
         ("jax.stages:Lowered", "compile"),
         ("matplotlib.figure:Figure", "savefig"),
-        ("jaxota.cli.progress", "show"),
+        ("jaxota.cli.main", "show"),
     ],
 )
 def test_an_interrupted_run_says_what_it_leaves(holder, name, tmp_path):

@@ -9,9 +9,8 @@ import xarray
 from matplotlib.figure import Figure
 
 import jaxota as jo
-from jaxota import plots, style
-from jaxota.cli import report as reports
-from jaxota.errors import InputError
+from jaxota import plots, reports, style
+from jaxota.cli import main as cli
 
 
 def _figure():
@@ -36,7 +35,7 @@ HEADS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "csv": b"a,b", "nc"
 
 
 def test_the_pictures_that_were_asked_for_are_written(tmp_path):
-    paths = reports.write(TOLD, tmp_path, reports.pictures("pdf, svg,png,pdf", "screen"))
+    paths = reports.write(TOLD, tmp_path, ("pdf", "svg", "png"))
     assert [path.name for path in paths] == [
         f"told.{e}" for e in ("pdf", "svg", "png", "csv", "nc")
     ]
@@ -56,19 +55,25 @@ def test_all_formats_appear_or_none(tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match="No space"):
-        reports.write(TOLD, tmp_path, reports.pictures("png,pdf,svg", "screen"))
+        reports.write(TOLD, tmp_path, ("png", "pdf", "svg"))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("formats", ["gif", "", "png,,pdf", "PNG", "png pdf"])
-def test_other_formats_are_refused(formats):
-    with pytest.raises(InputError, match=r"--format must be of png, svg, pdf, with commas"):
-        reports.pictures(formats, "screen")
+def test_other_formats_are_refused(formats, capsys):
+    assert cli.main(["show", "there", "--format", formats]) == 2
+    assert "--format: must be of png, svg, pdf, with commas, got" in capsys.readouterr().err
+
+
+def test_formats_are_typed_with_commas_and_written_once():
+    typed = cli.parser().parse_args(["show", "there", "--format", "pdf, svg,png,pdf"])
+    assert typed.format == ["pdf", "svg", "png"]
+    assert cli.parser().parse_args(["show", "there"]).format == ["png"]
 
 
 def test_fonts_of_a_paper_are_embedded_as_publishers_ask(tmp_path):
     """Type 42, and not Type 3, which many refuse."""
-    (pdf,) = reports.write(TOLD, tmp_path, reports.pictures("pdf", "paper"), ())
+    (pdf,) = reports.write(TOLD, tmp_path, ("pdf",), "paper", ())
     assert b"/Type3" not in pdf.read_bytes() and b"/FontFile2" in pdf.read_bytes()
 
 
@@ -91,7 +96,7 @@ def _study(*sizes):
 @pytest.mark.parametrize("sizes", [(), (2,), (2, 3), (2, 3, 2)])
 def test_a_picture_for_a_paper_has_one_column(sizes):
     data, drawn = _study(*sizes), {}
-    for name in reports.STYLES:
+    for name in ("screen", "paper"):
         with style.drawn_for(name):
             figure = plots.study(data, "gap", "a long title of many words " * 5)
             figure.draw_without_rendering()

@@ -26,13 +26,12 @@ SWEPT = jnp.array([0.1, 0.2])
             "reference must be one of the algorithms, BAAF, FedAvg, got 'COTAF'",
         ),
         ({"algorithms": {}}, "algorithms must be a dict of at least one algorithm by its label"),
-        ({"channels": {}}, "channels must hold at least one channel, got none"),
         (
             {"algorithms": {"COTAF": jo.cotaf(0.1, 1), "BAAF": jo.baaf(SWEPT, 1)}},
             "algorithms['BAAF'].local.step_size must be one value here, got an array",
         ),
         (
-            {"channels": {"a": jo.Channel(), "b": jo.Channel(snr_db=SWEPT)}},
+            {"channel": jo.Channel(snr_db=SWEPT)},
             "channel.snr_db must be one value here, got an array",
         ),
         (

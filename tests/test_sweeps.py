@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import jaxota as jo
 from jaxota import plots, reports, style
-from jaxota.cli import commands, report
+from jaxota.cli import run
 from jaxota.stats import summary
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 
 def test_the_table_has_a_row_for_each_setting(folder):
-    sweep = report.of_store(folder, None)
+    sweep = reports.of_store(folder, None)
     assert sweep.caption == ("small: 2 snr_db × 2 steps, SNR per vector; 4 rounds, 5 trials")
     header, *lines = sweep.table
     assert header == [
@@ -61,8 +61,8 @@ def test_the_table_has_a_row_for_each_setting(folder):
 
 
 def test_files_hold_every_score_of_every_setting(folder, tmp_path):
-    sweep = report.of_store(folder, "loss")
-    paths = report.write(sweep, tmp_path, data=("csv",))
+    sweep = reports.of_store(folder, "loss")
+    paths = reports.write(sweep, tmp_path, data=("csv",))
     assert [path.name for path in paths] == ["small.png", "small.csv"]
     with open(tmp_path / "small.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -90,11 +90,11 @@ def test_files_hold_every_score_of_every_setting(folder, tmp_path):
 
 def test_an_unfinished_sweep_says_so(tmp_path):
     STUDY.run(tmp_path / "half", shard=(0, 2))
-    sweep = report.of_store(tmp_path / "half", None)
+    sweep = reports.of_store(tmp_path / "half", None)
     assert sweep.caption.endswith("4 rounds, 5 trials, 1 of 2 chunks so far")
     assert sweep.remarks[-1] == "The sweep is not finished: what is missing is left out."
     assert [row[3] for row in sweep.table].count("not there yet") == 2 * 2
-    report.write(sweep, tmp_path / "half", data=("csv",))
+    reports.write(sweep, tmp_path / "half", data=("csv",))
     data = jo.open(tmp_path / "half")
     assert (data.attrs["chunks_done"], data.attrs["chunks"]) == (1, 2)
     assert np.isnan(data.gap.sel(steps=2)).all() and np.isfinite(data.gap.sel(steps=1)).all()
@@ -103,9 +103,9 @@ def test_an_unfinished_sweep_says_so(tmp_path):
 def test_nothing_done_yet_can_be_shown(tmp_path):
     job = StudyJob(STUDY.replace(keep="mean"))
     driver.open_sink(job, tmp_path / "none")
-    sweep = report.of_store(tmp_path / "none", None)
+    sweep = reports.of_store(tmp_path / "none", None)
     assert "0 of 2 chunks so far" in sweep.caption and sweep.table[1][3] == "not there yet"
-    report.write(sweep, tmp_path / "none", data=("csv",))
+    reports.write(sweep, tmp_path / "none", data=("csv",))
 
 
 def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
@@ -114,7 +114,7 @@ def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
         (tmp_path, None, f"{tmp_path} holds no store: there is no study.json in it"),
     ):
         with pytest.raises(jo.InputError) as caught:
-            report.of_store(where, metric)
+            reports.of_store(where, metric)
         assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -253,22 +253,22 @@ def test_diverged_trials_are_counted_and_left_out():
     ("seconds", "words"), [(0.5, "0.5 s"), (60, "60 s"), (600, "10 min"), (36000, "10 h")]
 )
 def test_times_in_words(seconds, words):
-    assert commands.in_time(seconds) == words
+    assert run.in_time(seconds) == words
 
 
 def test_limits(tmp_path):
     job = StudyJob(STUDY)
-    words = commands.size(job)
+    words = run.size(job)
     told = "2 snr_db × 2 steps = 4 settings", "5 trials", "2 algorithms = 40 curves of 4 rounds"
     assert all(part in words for part in (*told, "2 programs", "keep trials"))
     assert job.bytes == StudyJob(STUDY).layout().bytes
-    commands.refuse_too_much(job, 10**9, 2, tmp_path)
+    run.refuse_too_much(job, 10**9, 2, tmp_path)
     for limits, told in (
         ((10**9, 1), "more than --max-programs 1"),
         ((10**3, 2), "more than --max-bytes 1 kB; --keep mean needs less"),
     ):
         with pytest.raises(jo.InputError, match=told):
-            commands.refuse_too_much(job, *limits, tmp_path)
+            run.refuse_too_much(job, *limits, tmp_path)
 
 
 def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_full_disk_is_seen_before_it_is_full(tmp_path, monkeypatch):
 
     monkeypatch.setattr(driver.shutil, "disk_usage", lambda _: Full)
     with pytest.raises(jo.InputError, match="has only 10 B free"):
-        commands.refuse_too_much(StudyJob(STUDY), 10**9, 9, tmp_path / "a" / "b")
+        run.refuse_too_much(StudyJob(STUDY), 10**9, 9, tmp_path / "a" / "b")
 
 
 @pytest.fixture

@@ -1,12 +1,19 @@
-"""The command `jaxota`: its arguments and its entry point."""
+"""The command `jaxota`: its arguments and its commands, which import what is slow when called."""
 
 import argparse
+import functools
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxota.cli import commands, process
+from jaxota._core import files
+from jaxota.cli import process
 from jaxota.errors import InputError
+
+FORMATS = ("png", "svg", "pdf")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
     def add(name: str, help: str) -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=help)
-        verb.set_defaults(command=getattr(commands, f"{name}_"))
+        verb.set_defaults(command=globals()[f"{name}_"])
         return verb
 
     add("list", "show the figures and experiments that can be run")
@@ -112,9 +119,19 @@ def _add(verb: Any, option: str, help: str, **more: Any) -> None:
 
 
 def _add_pictures(verb: argparse.ArgumentParser) -> None:
-    _add(verb, "--format A,B", "pictures to write: png, svg, pdf (png)", default="png")
-    styles = "screen, or paper: 3.5 inches, one column (screen)"
-    _add(verb, "--style STYLE", styles, default="screen")
+    formats: dict[str, Any] = {"type": _formats, "default": "png"}
+    _add(verb, "--format A,B", "pictures to write: png, svg, pdf (png)", **formats)
+    styles: dict[str, Any] = {"choices": ("screen", "paper"), "default": "screen"}
+    _add(verb, "--style STYLE", "screen, or paper: 3.5 inches, one column (screen)", **styles)
+
+
+def _formats(words: str) -> list[str]:
+    formats = [word.strip() for word in words.split(",")]
+    for each in formats:
+        if each not in FORMATS:
+            wanted = f"must be of {', '.join(FORMATS)}, with commas"
+            raise argparse.ArgumentTypeError(f"{wanted}, got {each!r}")
+    return list(dict.fromkeys(formats))
 
 
 def _add_settings(verb: argparse.ArgumentParser) -> None:
@@ -131,3 +148,152 @@ def _add_settings(verb: argparse.ArgumentParser) -> None:
     _add(scale, "--memory SIZE", "memory of a chunk, such as 4G")
     _add(scale, "--shard I/N", "run every N-th chunk from the I-th, from 0")
     _add(scale, "--scheduler ADDRESS", "run the chunks on a Dask cluster")
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    """Print the figures, and in a checkout the experiments in its files."""
+    from jaxota.cli import run
+    from jaxota.figures import FIGURES
+
+    for figure in FIGURES.values():
+        print(f"{figure.name:12} {figure.title}: {', '.join(figure.algorithms)}")
+    for file, title in run.experiments_in_checkout().items():
+        print(f"{file:12} {title}")
+    return 0
+
+
+def run_(arguments: argparse.Namespace) -> int:
+    """Run a figure, a study or an experiment; show its report and write its files."""
+    from jaxota import reports
+    from jaxota.cli import run
+
+    memory, shard = _scale(arguments)
+    process.out = out = arguments.out
+    if reason := process.unwritable(out):  # now rather than after the work
+        raise InputError(f"--out {out} must be a folder that can be written: {reason}")
+    process.prepare()  # before a user's file runs, which may use JAX
+    chosen = run.load(arguments.experiment)
+    in_parts = arguments.resume or arguments.shard is not None or arguments.scheduler is not None
+    with (
+        process.progress(chosen.name) as tell,
+        run.cluster(arguments.scheduler) as executor,
+    ):
+        run.load_ahead()
+        command = run.command_line(arguments)
+        runner = run.Runner(out, tell, command, in_parts, memory, shard, executor)
+        try:
+            options = run.typed_options(chosen, arguments, arguments.set)
+            result = run.run(chosen, runner, options)
+        except run.Incomplete as how:
+            print(f"{chosen.name}: chunks of other shards are missing: {how}")
+            return 0
+        tell("writing")
+        endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
+        seed = options.get("seed", chosen.options.get("seed"))
+        kept = {"command": command} | ({} if seed is None else {"seed": seed})
+        written = reports.write(result, out, arguments.format, arguments.style, endings, **kept)
+    show(result, written)
+    return 0
+
+
+def sweep_(arguments: argparse.Namespace) -> int:
+    """Run a study over a grid into a store."""
+    from jaxota.cli import run
+    from jaxota.study.executor import StudyJob
+    from jaxota.study.grid import parse_bytes
+
+    memory, shard = _scale(arguments)
+    if (programs := arguments.max_programs) < 1:
+        raise InputError(f"--max-programs must be a whole number ≥ 1, got {programs}")
+    limit = parse_bytes("--max-bytes", arguments.max_bytes)
+    name = Path(arguments.study.partition(":")[0]).stem
+    process.prepare()
+    with process.progress(name) as tell:
+        study = run.swept_study(arguments)
+        job = StudyJob(study, memory, programs)
+        out = arguments.out or Path("sweeps") / study.name
+        run.refuse_too_much(job, limit, programs, out)
+        if arguments.dry_run:
+            print("\n".join(run.dry_run(job, tell)))
+            return 0
+    process.store = out
+    with process.progress(study.name) as tell, run.cluster(arguments.scheduler) as executor:
+        command = run.command_line(arguments)
+        runner = run.Runner(out, tell, command, shard=shard, executor=executor)
+        sink = runner.drive(job, out, arguments.resume or shard[1] > 1)
+    chunks = sink.layout.count
+    done = chunks - len(sink.missing())
+    before = f", {runner.before} of them from before" if runner.before else ""
+    rest = f", all of them: jaxota show {out}, or jo.open({str(out)!r})"
+    rest = "; other shards, or --resume, do the rest" if done < chunks else rest
+    print(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
+    return 0
+
+
+def show_(arguments: argparse.Namespace) -> int:
+    """Show what a sweep left, finished or not; write its picture and CSV beside it."""
+    from jaxota import reports
+
+    process.out = arguments.folder
+    result = reports.of_store(arguments.folder, arguments.metric)
+    pictures = arguments.format, arguments.style
+    show(result, reports.write(result, arguments.folder, *pictures, ("csv",)))
+    return 0
+
+
+def report_(arguments: argparse.Namespace) -> int:
+    """Write the HTML page of a folder."""
+    from jaxota.cli import page
+
+    process.out = arguments.folder
+    path, others = page.write(arguments.folder)
+    for name in others:
+        print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
+    print(f"wrote {path}")
+    return 0
+
+
+def show(report: Any, written: list[Path]) -> None:
+    """Print a report, its table between its caption and its remarks, and where its files are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from jaxota.reports import is_number
+
+    header, *rows = report.table
+    grid = Table()
+    for heading, cells in zip(header, zip(*rows, strict=True), strict=True):
+        grid.add_column(heading, justify="right" if all(map(is_number, cells)) else "left")
+    for row in rows:
+        grid.add_row(*map(str, row))
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    with console.capture() as drawn:  # by itself it would answer for a closed pipe
+        console.print(grid)
+    print(report.caption, drawn.get().rstrip("\n"), *report.remarks, sep="\n")
+    print(*(f"wrote {path}" for path in written), sep="\n")
+
+
+def bench_(arguments: argparse.Namespace) -> int:
+    """Run the short benchmarks of a checkout, each in a process of its own."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "throughput"
+    if not (folder / "against.py").exists():
+        raise InputError(f"bench needs the benchmarks of a clone of jaxota, not found: {folder}")
+    out = ["--out", str(arguments.out)] if arguments.out else []
+    for script, *options in (["against.py", "--only", "regression,full"], ["limits.py"]):
+        command = [sys.executable, str(folder / script), "--short", *options, *out]
+        # In a session of its own it does not answer Ctrl-C, too; it ends with all that it started.
+        with (
+            subprocess.Popen(command, start_new_session=True) as child,
+            files.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)),
+        ):
+            if child.wait():
+                return 1
+    return 0
+
+
+def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
+    """Return how much memory a chunk may take, and which chunks are to be computed."""
+    from jaxota.study.grid import parse_bytes, parse_shard
+
+    memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
+    return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

@@ -5,7 +5,8 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+import string
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pandas
+import xarray
 
 import jaxota
-from jaxota import style
+from jaxota import reports, style
 from jaxota._core import files
-from jaxota.cli import report
-from jaxota.cli.progress import is_number
 from jaxota.errors import InputError
+from jaxota.reports import Report, is_number
 from jaxota.study.store import STUDY, Store
 
 NAME = "report.html"
@@ -32,68 +33,49 @@ LABELS = {
     "power_ratio": "power ratio max ‖x‖²/P",
     "snr_db": "SNR (dB)",
 }
+_VERSIONS = ("jaxota", "jax", "python")
 # Attributes of a dataset that its table of settings does not repeat.
 _HIDDEN = {"title", "description", "experiment", "study", "scores", "axes", "order", "chunks"}
-_HIDDEN |= {"chunks_done", *report.WORDS, *report.VERSIONS}
+_HIDDEN |= {"chunks_done", "command", "table", "remarks", *_VERSIONS}
 _NUMBERS = ("mean", "ci_low", "ci_high")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 _DASHES = {"-": "", "--": "7 3", "-.": "8 3 2 3", ":": "2 3"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """One experiment, or one sweep.
-
-    Attributes:
-        name, caption, table, remarks: as in a `Report`.
-        command: what to type for the same results, or "".
-        rows: all numbers, as in the CSV.
-        curves: what `page.js` draws, or None.
-        picture: in the place of curves, an address that holds an image, or "".
-        settings: all parameters, and the versions of packages.
-    """
-
-    name: str
-    caption: str
-    command: str
-    table: list[list[str]]
-    remarks: list[str]
-    rows: pandas.DataFrame
-    curves: dict[str, Any] | None
-    picture: str
-    settings: dict[str, Any]
-
-
 def write(folder: Path) -> tuple[Path, list[str]]:
     """Write the page of a folder into it; also return the names of files that it leaves out."""
-    sections, others = read(folder)
-    words = page(sections)
+    found, others = read(folder)
+    words = _page(folder, found)
     with files.replacing(folder / NAME) as (draft,):
         draft.write_text(words, encoding="utf-8")
     return folder / NAME, others
 
 
-def read(folder: Path) -> tuple[list[Section], list[str]]:
-    """Read what runs or a sweep left in a folder, and the names of files that are neither's."""
+def read(folder: Path) -> tuple[list[Report], list[str]]:
+    """Read what runs or a sweep left in a folder, and the names of files that are neither's.
+
+    Of a dataset only attributes are read: settings, and `command`, what to type for the same.
+    """
     if (folder / STUDY).exists():
-        return [_of_store(folder)], []
+        found, command = reports.of_store(folder, None), Store(folder).metadata["spec"]
+        attributes = {k: found.dataset.attrs[k] for k in ("metric", "description")}
+        attributes |= {"command": command} if isinstance(command, str) else {}
+        return [dataclasses.replace(found, dataset=xarray.Dataset(attrs=attributes))], []
     if not folder.is_dir():
         raise InputError(f"{folder} must be a folder with results: there is none")
-    attributes = {path: _attributes(path) for path in sorted(folder.glob("*.nc"))}
-    runs = {path: a for path, a in attributes.items() if {"experiment", "title"} <= a.keys()}
+    attributes_of = {path: _attributes(path) for path in sorted(folder.glob("*.nc"))}
+    runs = {path: a for path, a in attributes_of.items() if {"experiment", "title"} <= a.keys()}
     if not runs:
         raise InputError(
             f"{folder} holds no results: neither NAME.nc of `jaxota run NAME --out {folder}`, nor "
             f"{STUDY} of `jaxota sweep`"
         )
-    others = [path.name for path in attributes if path not in runs]
-    return [_of_run(path, found) for path, found in runs.items()], others
+    others = [path.name for path in attributes_of if path not in runs]
+    return [_run_report(path.with_suffix(".csv"), found) for path, found in runs.items()], others
 
 
 def _attributes(path: Path) -> dict[str, Any]:
     """Read the attributes of a NetCDF file as plain values."""
-    import xarray  # slow to import
-
     try:
         with xarray.open_dataset(path, engine="h5netcdf") as data:
             stored = data.attrs.items()
@@ -102,91 +84,43 @@ def _attributes(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {error}") from None
 
 
-def _of_run(path: Path, attributes: dict[str, Any]) -> Section:
+def _run_report(path: Path, attributes: dict[str, Any]) -> Report:
+    """Read the report of a run from its CSV, and from the attributes of its NetCDF."""
     try:
-        rows = _read_rows(path.with_suffix(".csv"))
-        drawn = curves(rows, str(attributes.get("metric", "")))
-        table, remarks, description = (
-            json.loads(attributes.get(name, empty))
-            for name, empty in (("table", "[]"), ("remarks", "[]"), ("description", "{}"))
-        )
-    except FileNotFoundError:
-        raise InputError(f"{path.with_suffix('.csv')} is missing: run it again") from None
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise InputError(f"{path.with_suffix('.csv')} cannot be read: {error}") from None
-    return Section(
-        name=str(attributes["experiment"]),
-        caption=str(attributes["title"]),
-        command=str(attributes.get("command", "")),
-        table=table,
-        remarks=remarks,
-        rows=rows,
-        curves=drawn,
-        picture="" if drawn else _picture(path),
-        settings=attributes | description,
-    )
+        rows = _read_rows(path)
+        table, remarks = (json.loads(attributes.get(k, "[]")) for k in ("table", "remarks"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    name, title = str(attributes["experiment"]), str(attributes["title"])
+    dataset = xarray.Dataset(attrs=attributes)
+    return Report(name, title, table, remarks, dataset, rows, figure=lambda: None)
 
 
 def _read_rows(path: Path) -> pandas.DataFrame:
-    """Read a CSV: labels, which stand before the round, as words, and numbers as numbers."""
-    header = list(pandas.read_csv(path, nrows=0, encoding="utf-8").columns)
-    words = header[: header.index("round")] if _has_curves(header) else header
-    numbers = {name: ["nan"] for name in header if name not in (*words, "metric")}
-    rows = pandas.read_csv(
-        path, dtype=dict.fromkeys(words, str), keep_default_na=False, na_values=numbers
-    )
-    if rows[words].isna().any(axis=None) or (_has_curves(header) and rows["round"].isna().any()):
-        raise ValueError("a row is too short")
-    return rows
+    """Read a CSV: cells as words, but the rounds and numbers of curves."""
+    rows = pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    if not _has_curves(rows):
+        return rows
+    first = rows.columns.get_loc("round")
+    if rows.duplicated([*rows.columns[: first + 1], "metric"]).any():
+        raise ValueError("a row is there twice")
+    numbers = rows.columns[first:].drop("metric")
+    return rows.astype(dict.fromkeys(numbers, float)).astype({"round": int})
 
 
-def _of_store(folder: Path) -> Section:
-    found = report.of_store(folder, None)
-    command = Store(folder).metadata["spec"]
-    drawn = curves(found.csv, found.dataset.attrs["metric"])
-    lost = [] if drawn else ["There are too many settings for a page to draw their curves."]
-    return Section(
-        name=found.name,
-        caption=found.caption,
-        command=command if isinstance(command, str) else "",
-        table=[list(row) for row in found.table],
-        remarks=[*found.remarks, *lost],
-        rows=found.csv,
-        curves=drawn,
-        picture="" if drawn else _picture(folder / f"{found.name}.nc"),
-        settings=json.loads(found.dataset.attrs["description"]),
-    )
-
-
-def _picture(path: Path) -> str:
-    """Return the newest picture that a page can show, as an address that holds it."""
-    pictures = [path.with_suffix(end) for end in _TYPES if path.with_suffix(end).exists()]
-    newest = max(pictures, key=lambda picture: picture.stat().st_mtime, default=None)
-    if newest is None:
-        return ""
-    content = base64.b64encode(newest.read_bytes()).decode("ascii")
-    return f"data:{_TYPES[newest.suffix]};base64,{content}"
-
-
-def _has_curves(columns: Iterable[str]) -> bool:
-    first, *others = columns
+def _has_curves(rows: pandas.DataFrame) -> bool:
+    first, *others = rows.columns
     return first == "algorithm" and {"round", "metric", *_NUMBERS} <= {*others}
 
 
 def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
-    """Return what `page.js` draws, `metric` first; None of rows that are no curves, or too many.
-
-    Args:
-        rows: columns `algorithm`, what was swept, `round`, `metric`, and numbers.
-        metric: the name of the score to show first.
-    """
-    if not _has_curves(rows.columns):
+    """Return what `page.js` draws, `metric` first; None of rows that are no curves, or too many."""
+    if not _has_curves(rows):
         return None
     names = list(rows.columns[: rows.columns.get_loc("round")])
     rows = rows[rows.metric != "diverged"]  # a count, and no curve
-    values = [rows[name].unique() for name in names]
-    labels = [list(map(str, labels)) for labels in values]
-    series = math.prod(map(len, labels))
+    labels = {name: rows[name].unique() for name in names}
+    series = math.prod(map(len, labels.values()))
     if rows.empty or series > MOST:
         return None
     metrics = sorted(rows.metric.unique(), key=metric.__ne__)
@@ -196,25 +130,25 @@ def curves(rows: pandas.DataFrame, metric: str) -> dict[str, Any] | None:
     kept = rounds[(len(rounds) - 1) % every :: every]  # the last round among them
     # [metric, algorithm, axes…, round]; what has no row is NaN.
     cube = rows.set_index(["metric", *names, "round"])
-    index = pandas.MultiIndex.from_product([*values, kept])
+    index = pandas.MultiIndex.from_product([*labels.values(), kept])
     drawn = [_metric(name, cube.loc[name].reindex(index), _NUMBERS) for name in metrics]
     if "power_ratio" in rows:
         ratio = cube.loc[metrics[0]].reindex(index).assign(none=np.nan)
         drawn.append(_metric("power_ratio", ratio, ("power_ratio", "none", "none")))
-    dims = list(map(_dim, names, labels))
+    dims = [_dimension(name, list(map(str, values))) for name, values in labels.items()]
     numeric = [n for n, dim in enumerate(dims) if dim["numeric"] and len(dim["values"]) > 1]
     return {
         "dims": dims,
         "note": f"{len(kept)} of {len(rounds)} rounds." if len(kept) < len(rounds) else "",
-        "against": max(numeric, key=lambda n: len(labels[n]), default=len(dims)),  # first
+        "against": max(numeric, key=lambda n: len(dims[n]["values"]), default=len(dims)),  # first
         "rounds": kept.tolist(),
         "metrics": drawn,
-        "looks": [_look(look) for look in style.looks(labels[0]).values()],
+        "looks": [_look(look) for look in style.looks(dims[0]["values"]).values()],
         "palette": [_look(look) for look in style.looks(map(str, range(20))).values()],
     }
 
 
-def _dim(name: str, values: list[str]) -> dict[str, Any]:
+def _dimension(name: str, values: list[str]) -> dict[str, Any]:
     numbers = pandas.to_numeric(pandas.Series(values), errors="coerce")
     numeric = bool(np.isfinite(numbers).all())
     return {"name": name, "label": _label(name), "values": values, "numeric": numeric}
@@ -227,7 +161,7 @@ def _label(name: str) -> str:
 def _metric(name: str, frame: pandas.DataFrame, columns: tuple[str, ...]) -> dict[str, Any]:
     """Write columns of a metric in numbers of as many digits as a screen shows."""
     drawn = {
-        key: [float(f"{x:.5g}") if math.isfinite(x) else None for x in frame[column].astype(float)]
+        key: [float(f"{x:.5g}") if math.isfinite(x) else None for x in frame[column]]
         for key, column in zip(("mean", "low", "high"), columns, strict=True)
     }
     log = name in (*style.LOGARITHMIC, "power_ratio")
@@ -242,58 +176,47 @@ def _look(look: style.Look) -> dict[str, str]:
     return {"colour": colour, "dash": dash, "marker": look.marker}
 
 
-def page(sections: list[Section]) -> str:
+def _page(folder: Path, found: list[Report]) -> str:
     """Return the HTML of a whole page."""
-    folder = resources.files("jaxota.cli")
-    css, script = ((folder / f"page.{k}").read_text(encoding="utf-8") for k in ("css", "js"))
-    names = ", ".join(section.name for section in sections)
-    links = [f'<a href="#s{n}">{escape(s.name)}</a>' for n, s in enumerate(sections)]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">
-<title>{escape(names)} – jaxota</title>
-<style>{css}</style>
-</head>
-<body>
-<h1>{escape(names)}</h1>
-<p class="caption">Over-the-air federated learning, simulated with jaxota.</p>
-{f"<nav>{chr(10).join(links)}</nav>" if len(sections) > 1 else ""}
-{chr(10).join(_section(n, s, len(sections) > 1) for n, s in enumerate(sections))}
-<footer>Made by <code>jaxota report</code>, jaxota {escape(jaxota.__version__)}.
-This file holds all that it shows, and loads nothing.</footer>
-<script>{script}</script>
-</body>
-</html>
-"""
+    ours = resources.files("jaxota.cli")
+    frame, css, js = ((ours / f"page.{k}").read_text("utf-8") for k in ("html", "css", "js"))
+    digests = [hashlib.sha256(text.encode()).digest() for text in (css, js)]
+    css_hash, js_hash = (base64.b64encode(digest).decode() for digest in digests)
+    links = [f'<a href="#s{n}">{escape(report.name)}</a>' for n, report in enumerate(found)]
+    return string.Template(frame).substitute(
+        css=css,
+        css_hash=css_hash,
+        js=js,
+        js_hash=js_hash,
+        names=escape(", ".join(report.name for report in found)),
+        links="\n".join(links) if len(found) > 1 else "",
+        sections="\n".join(_section(n, report, folder) for n, report in enumerate(found)),
+        version=escape(jaxota.__version__),
+    )
 
 
-def _policy(css: str, script: str) -> str:
-    """Return a policy by which a browser loads and runs nothing but these two."""
-    digests = [hashlib.sha256(text.encode()).digest() for text in (css, script)]
-    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-    return f"default-src 'none'; img-src data:; style-src {allowed[0]}; script-src {allowed[1]}"
+def _section(number: int, report: Report, folder: Path) -> str:
+    """Write one run or sweep: its curves or its picture, its table, its settings, its numbers."""
+    attributes, caption = report.dataset.attrs, escape(report.caption)
+    drawn = curves(report.csv, str(attributes.get("metric", "")))
+    remarks = list(report.remarks)
+    parts = [f"<h2>{escape(report.name)}</h2>", f'<p class="caption">{caption}</p>']
+    if command := attributes.get("command"):
+        parts.append(f"<pre><code>{escape(str(command))}</code></pre>")
+    if drawn:
+        parts.append(_chart(number, drawn))
+    elif picture := _picture(folder / report.name):
+        parts.append(f'<img src="{picture}" alt="{caption}">')
+    if not drawn and _has_curves(report.csv):
+        remarks.append("There are too many settings for a page to draw their curves.")
+    if report.table:
+        parts.append(_table(report.table))
+    lines = "".join(f"<li>{escape(line)}</li>" for line in remarks)
+    parts += [f'<ul class="remarks">{lines}</ul>', _settings(attributes), _numbers(report.csv)]
+    return f'<section id="s{number}">{chr(10).join(parts)}</section>'
 
 
-def _section(number: int, section: Section, several: bool) -> str:
-    remarks = "".join(f"<li>{escape(line)}</li>" for line in section.remarks)
-    parts = [
-        f"<h2>{escape(section.name)}</h2>" if several else "",
-        f'<p class="caption">{escape(section.caption)}</p>',
-        f"<pre><code>{escape(section.command)}</code></pre>" if section.command else "",
-        _curves(number, section.curves) if section.curves else "",
-        f'<img src="{section.picture}" alt="{escape(section.caption)}">' if section.picture else "",
-        _table(section.table) if section.table else "",
-        f'<ul class="remarks">{remarks}</ul>' if remarks else "",
-        _settings(section),
-        _numbers(section.rows),
-    ]
-    return f'<section id="s{number}">{chr(10).join(filter(None, parts))}</section>'
-
-
-def _curves(number: int, drawn: dict[str, Any]) -> str:
+def _chart(number: int, drawn: dict[str, Any]) -> str:
     note = f'<p class="caption">{escape(drawn["note"])}</p>' if drawn["note"] else ""
     # Inside a script nothing is escaped but the sign that could end it.
     words = json.dumps(drawn, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
@@ -303,7 +226,17 @@ def _curves(number: int, drawn: dict[str, Any]) -> str:
     )
 
 
-def _table(rows: list[list[str]], kind: str = "") -> str:
+def _picture(path: Path) -> str:
+    """Return the newest picture of this name, as an address that holds it, or ""."""
+    pictures = [file for end in _TYPES if (file := path.with_name(path.name + end)).exists()]
+    newest = max(pictures, key=lambda file: file.stat().st_mtime, default=None)
+    if newest is None:
+        return ""
+    content = base64.b64encode(newest.read_bytes()).decode("ascii")
+    return f"data:{_TYPES[newest.suffix]};base64,{content}"
+
+
+def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Write a table, header first; columns of numbers are set to the right."""
     header, *body = rows
     columns = [[row[n] for row in body if n < len(row)] for n in range(len(header))]
@@ -316,15 +249,16 @@ def _table(rows: list[list[str]], kind: str = "") -> str:
     return f'<div class="wide"><table{kind}>{words}</table></div>'
 
 
-def _settings(section: Section) -> str:
+def _settings(attributes: dict[str, Any]) -> str:
+    settings = attributes | json.loads(attributes.get("description", "{}"))
     rows = [["setting", "value"]]
-    for name, value in section.settings.items():
+    for name, value in settings.items():
         if name == "algorithms" and isinstance(value, dict):
             rows += [[label, in_words(part)] for label, part in value.items()]
         elif name not in _HIDDEN and value != []:
             rows.append([name.replace("_", " "), in_words(value)])
-    versions = {k: section.settings[k] for k in report.VERSIONS if k in section.settings}
-    rows += [[f"version of {name}", str(version)] for name, version in versions.items()]
+    versions = [name for name in _VERSIONS if name in settings]
+    rows += [[f"version of {name}", str(settings[name])] for name in versions]
     table = _table(rows, ' class="settings"')
     return f"<details><summary>Settings and versions</summary>{table}</details>"
 
@@ -336,20 +270,17 @@ def in_words(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
     if "is" in value:
-        fields = {k: v for k, v in value.items() if k not in ("is", "code") and not _absent(v)}
-        words = ", ".join(f"{k}={in_words(v)}" for k, v in fields.items())
+        lists = {k: json.dumps(v) for k, v in value.items() if isinstance(v, list)}
+        # What is left out: an empty list, and the optimiser that changes nothing.
+        absent = {k for k, v in lists.items() if v == "[]" or "optax._src.base.identity." in v}
+        shown = {k: v for k, v in value.items() if k not in {"is", "code", *absent}}
+        words = ", ".join(f"{k}={in_words(v)}" for k, v in shown.items())
         return f"{value['is']}({words})" if words else str(value["is"])
     if "function" in value:
         return str(value["function"]).replace("<locals>.", "").replace("_src.", "")
     if value.keys() == {"key"}:
         return in_words(value["key"])
     return ", ".join(f"{k} {in_words(v)}" for k, v in value.items())
-
-
-def _absent(value: Any) -> bool:
-    """Whether a part leaves a field out: an empty list, or the optimiser that changes nothing."""
-    still = isinstance(value, list) and "optax._src.base.identity." in json.dumps(value)
-    return value == [] or still
 
 
 def _numbers(rows: pandas.DataFrame) -> str:

@@ -1,7 +1,9 @@
-"""The process of the command: signals, streams, the program cache, the environment."""
+"""The process of the command: signals, streams, progress, the program cache, the environment."""
 
+import atexit
 import codecs
 import contextlib
+import gc
 import hashlib
 import os
 import platform
@@ -11,6 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +24,25 @@ from jaxota.errors import InputError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ending = threading.RLock()  # held by the thread that prints the last line
-# Says what an interruption leaves.
-kept: Callable[[], str] = lambda: "nothing was written"  # noqa: E731
+QUIET = 60.0  # seconds between two lines of progress where there is no terminal
+out: Path | None = None  # the folder that the command writes to
+store: Path | None = None  # the folder that keeps its chunks
+
+
+def main() -> None:
+    """Run the command, and end the process with its exit code."""
+    heed_signals()
+    mend_streams()
+    # Tracing leaves hundreds of thousands of objects that stay: to look through them for garbage,
+    # again and again and once more at the exit, would take a fifth of a short run.
+    gc.set_threshold(100_000, 20, 20)
+    atexit.register(gc.freeze)
+    from jaxota.cli import main as command
+
+    try:
+        sys.exit(command.main())
+    finally:
+        ending.acquire()  # a thread that answers a signal prints the last line
 
 
 def heed_signals() -> None:
@@ -61,8 +81,24 @@ def _watch(reading: socket.socket) -> None:
 def _leave(signum: int, frame: object = None) -> None:
     ending.acquire()
     with contextlib.suppress(OSError):
-        os.write(2, f"jaxota: interrupted, {kept()}\n".encode("utf-8", "replace"))
+        os.write(2, f"jaxota: interrupted, {_kept()}\n".encode("utf-8", "replace"))
     os._exit(128 + signum)
+
+
+def _kept() -> str:
+    """Say what an interruption leaves."""
+    if store is not None and (store / "study.json").exists():
+        return resumable(store)
+    if out in {path.parent for path in files.placed}:
+        return f"when the results had been written to {out}"
+    return "nothing was written"
+
+
+def resumable(store: Path) -> str:
+    """Say how many chunks a store holds, and how to continue."""
+    chunks = len(list((store / "commits").glob("*.json")))
+    kept = "1 finished chunk is" if chunks == 1 else f"{chunks:,} finished chunks are"
+    return f"{kept} kept in {store}: the same command with --resume goes on"
 
 
 _PLAIN = {
@@ -77,9 +113,7 @@ _PLAIN = {
 def mend_streams() -> None:
     """Write plain characters where an encoding lacks one; give a closed stream an empty file."""
 
-    def plainly(error: UnicodeError) -> tuple[str, int]:
-        if not isinstance(error, UnicodeEncodeError):
-            raise error
+    def plainly(error: Any) -> tuple[str, int]:
         lacking = error.object[error.start : error.end]
         return "".join(_PLAIN.get(character, "?") for character in lacking), error.end
 
@@ -88,7 +122,7 @@ def mend_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif not (stream.encoding or "").lower().startswith("utf"):
+        else:
             stream.reconfigure(errors="jaxota")
 
 
@@ -99,6 +133,41 @@ def hush() -> int:
         with contextlib.suppress(OSError, ValueError):  # a stream without a file
             os.dup2(nowhere, stream.fileno())
     return 128 + 13  # as if by SIGPIPE
+
+
+@contextlib.contextmanager
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """Show a bar that is gone when the work is done; in a log, a line now and then."""
+    from rich import progress as rich
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = rich.SpinnerColumn(), "{task.description}", rich.BarColumn()
+    times = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), "left", rich.TimeRemainingColumn()
+    silent = not console.is_terminal
+    bar = rich.Progress(*columns, *times, console=console, transient=True, disable=silent)
+    begun: dict[str, float] = {}
+    printed = time.monotonic()
+
+    with bar, files.undoing(bar.stop):  # which brings back the cursor
+        task = bar.add_task(name, total=None)
+
+        def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
+            nonlocal printed
+            now = time.monotonic()
+            if what not in begun:
+                begun[what] = now
+                bar.reset(task, total=of)
+            taken = now - begun[what]
+            rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
+            # Without a total the bar only moves.
+            bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
+            if bar.disable and now - printed > QUIET:
+                printed = now
+                count = f" {done} of {of}" if of else ""
+                print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
+
+        yield report
 
 
 CACHE = "JAXOTA_CACHE"
@@ -135,14 +204,10 @@ def keep_programs() -> None:
     except OSError:
         kind = [platform.processor()]
     place = cache_folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
+    if reason := unwritable(place):
         print(
             f"jaxota: compiled programs are not kept, as {place} cannot be written "
-            f"({error.strerror}): name another folder with {CACHE}, or off",
+            f"({reason}): name another folder with {CACHE}, or off",
             file=sys.stderr,
         )
         return
@@ -207,12 +272,11 @@ def silence_downloads() -> None:
         tensorflow_datasets.disable_progress_bar()
 
 
-def refuse_unwritable(folder: Path) -> None:
-    """InputError now rather than after the work if nothing can be written to `folder`."""
+def unwritable(folder: Path) -> str | None:
+    """Return why no file can be written to a folder that may not be there yet, or None."""
     existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
     try:
         with tempfile.TemporaryFile(dir=existing):
-            pass
+            return None
     except OSError as error:
-        wanted = f"--out {folder} must be a folder that can be written"
-        raise InputError(f"{wanted}: {error.strerror}") from None
+        return error.strerror

@@ -1,32 +1,58 @@
 """Figures, studies and experiments by name or from a file, run here, in parts or on a cluster."""
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import functools
+import importlib
+import re
 import shlex
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
-from jaxota._core import files, inputs
+from jaxota._core import inputs
+from jaxota._core.devices import format_bytes
 from jaxota.cli import process
 from jaxota.errors import InputError
 from jaxota.figures import FIGURES, Figure
-from jaxota.reports import Experiment, Report, counted, study_report
+from jaxota.reports import Experiment, Report, check_options, counted, study_report
+from jaxota.study import executor
+from jaxota.study.compile import waiting
 from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
-OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale")
+OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale", "seed")
 SECONDS = 10  # for a scheduler to answer
+_EXPERIMENT = re.compile(r'^@jo\.experiment\("(.+)"\)\ndef (\w+)', re.MULTILINE)
 _MODULES = "jaxota_study_"  # prefix of the names of users' files as modules
 
 
-def load(target: str) -> Figure | Study | Experiment:
+@dataclasses.dataclass(frozen=True)
+class FileStudy:
+    """A study from a file, under this name, with options and a report as a figure has them."""
+
+    name: str
+    given: Study
+    options: ClassVar[dict[str, Any]] = dict.fromkeys(("seed", "trials", "rounds"))
+
+    def study(self, **options: Any) -> Study:
+        check_options(self, options)
+        seed = {"key": options.pop("seed")} if "seed" in options else {}
+        return self.given.replace(name=self.name, **seed, **options)
+
+    def __call__(self, run: Callable[[Study], Any], **options: Any) -> Report:
+        return study_report(run(self.study(**options)), seed=options.get("seed"))
+
+
+Runnable: TypeAlias = Figure | FileStudy | Experiment
+
+
+def load(target: str) -> Runnable:
     """Return what is called `target`: the name of a figure, or FILE.py[:NAME]."""
     place, _, name = target.partition(":")
     if place.endswith(".py"):
@@ -38,7 +64,7 @@ def load(target: str) -> Figure | Study | Experiment:
     raise InputError(f"unknown experiment {target!r}: choose from {', '.join(FIGURES)}{hint}")
 
 
-def _from_file(path: Path, name: str) -> Study | Experiment:
+def _from_file(path: Path, name: str) -> FileStudy | Experiment:
     """Run a user's file, and return its study or experiment `name`, or the only one."""
     try:
         source = path.read_text(encoding="utf-8")
@@ -69,91 +95,36 @@ def _from_file(path: Path, name: str) -> Study | Experiment:
     if name not in studies:
         raise InputError(f"{path} holds no {name}: choose from {', '.join(studies)}")
     chosen = studies[name]
-    return chosen if chosen.name != "study" else dataclasses.replace(chosen, name=name)
+    if isinstance(chosen, Experiment):
+        return chosen
+    return FileStudy(name if chosen.name == "study" else chosen.name, chosen)
 
 
 def experiments_in_checkout() -> dict[str, str]:
     """Return the experiments in the files of a checkout's benchmarks, and their titles.
 
-    Files are parsed and not run; without a checkout there are none.
+    Files are searched and not run; without a checkout there are none.
     """
     root, titles = Path(__file__).parents[2], {}
     checkout = (root / "pyproject.toml").exists()
     for path in sorted(root.glob("benchmarks/[pw]*/*.py")) if checkout else ():
-        found = [
-            (node.name, call.args[0].value)
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.FunctionDef)
-            for call in node.decorator_list
-            if isinstance(call, ast.Call)
-            and ast.unparse(call.func) == "jo.experiment"
-            and isinstance(call.args[0], ast.Constant)
-        ]
-        for name, title in found:
+        found = _EXPERIMENT.findall(path.read_text(encoding="utf-8"))
+        for title, name in found:
             file = path.relative_to(root).as_posix()
-            titles[file if len(found) == 1 else f"{file}:{name}"] = str(title)
+            titles[file if len(found) == 1 else f"{file}:{name}"] = title
     return titles
 
 
-def run(
-    chosen: Figure | Study | Experiment, runner: "Runner", arguments: argparse.Namespace
-) -> tuple[Report, int | None]:
-    """Run what was loaded with the options that were typed; return its report and its seed."""
-    if isinstance(chosen, Experiment):
-        options = _experiment_options(chosen, arguments)
-        if "dataset" in chosen.options:
-            process.silence_downloads()
-        report = chosen(runner, **options)
-        remarks, seed = [], options.get("seed", chosen.options.get("seed"))
-    else:
-        if arguments.set:
-            raise InputError("--set is for experiments from a file: jaxota sweep sweeps fields")
-        study, words = _configured(chosen, arguments)
-        seed = words.get("seed")
-        report = study_report(runner(study), **words)
-        diverged = sorted(runner.uncalibrated)
-        remarks = [f"{k}: its calibration diverged, and every trial with it." for k in diverged]
-    taken = f"{runner.compiling:.1f} s compiling, {runner.running:.1f} s running"
-    remarks = [*report.remarks, *remarks, taken]
-    return dataclasses.replace(report, remarks=remarks), seed
-
-
-def _typed(arguments: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    return {k: v for k in names if (v := getattr(arguments, k)) is not None}
-
-
-def _configured(
-    chosen: Figure | Study, arguments: argparse.Namespace
-) -> tuple[Study, dict[str, Any]]:
-    """Return a study with the options that were typed, and the words of its report."""
-    options = _typed(arguments, OPTIONS)
-    if isinstance(chosen, Figure):
-        figure, seed = chosen.configured(**options), arguments.seed or 0
-        if figure.on_images:
-            process.silence_downloads()
-        words = {"title": figure.title, "snr": figure.snr, "draw": figure.draw, "seed": seed}
-        return figure.study(seed), words
-    for option in options.keys() - {"trials", "rounds"}:
-        name = option.replace("_", "-")
-        raise InputError(f"--{name} is not for a study from a file: use --set {option}=...")
-    if arguments.seed is not None:
-        options["key"] = arguments.seed
-    return chosen.replace(**options), {"seed": arguments.seed}
-
-
-def _experiment_options(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of an experiment that were typed, as flags or by --set."""
-    known = f"choose from {', '.join(experiment.options)}" if experiment.options else "it has none"
-    options = _typed(arguments, (*OPTIONS, "seed"))
-    for option in options:
-        if option not in experiment.options:
-            flag = option.replace("_", "-")
-            raise InputError(f"--{flag} is not an option of {experiment.name}: {known}")
-    for word in arguments.set:
-        name, equals, text = word.partition("=")
-        if not equals or name not in experiment.options:
-            raise InputError(f"--set {word} is not an option of {experiment.name}: {known}")
-        options[name] = _parsed(name, text, experiment.options[name])
+def typed_options(
+    chosen: Runnable, arguments: argparse.Namespace, settings: list[str]
+) -> dict[str, Any]:
+    """Return the options that were typed, as flags or as NAME=VALUE."""
+    options = {k: v for k in OPTIONS if (v := getattr(arguments, k)) is not None}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set must be NAME=VALUE, got {setting!r}")
+        options[name] = _parsed(name, text, chosen.options.get(name))
     return options
 
 
@@ -169,12 +140,24 @@ def _parsed(name: str, text: str, default: Any) -> Any:
     raise InputError(f"--set {name} must be of type {type(default).__name__}, got {text!r}")
 
 
+def run(chosen: Runnable, runner: "Runner", options: dict[str, Any]) -> Report:
+    """Run what was loaded, and report it with the time that it took."""
+    if "dataset" in chosen.options:
+        process.silence_downloads()
+    report = chosen(runner, **options)
+    # An experiment may run several studies, and says itself what they left out.
+    diverged = [] if isinstance(chosen, Experiment) else sorted(runner.uncalibrated)
+    remarks = [f"{k}: its calibration diverged, and every trial with it." for k in diverged]
+    taken = f"{runner.compiling:.1f} s compiling, {runner.running:.1f} s running"
+    return dataclasses.replace(report, remarks=[*report.remarks, *remarks, taken])
+
+
 def swept_study(arguments: argparse.Namespace) -> Study:
     """Return the study of `jaxota sweep`: a figure's or a file's, over the grid that was typed."""
     chosen = load(arguments.study)
     if isinstance(chosen, Experiment):
         raise InputError(f"{chosen.name} is an experiment, not a study: jaxota run runs it")
-    study, _ = _configured(chosen, arguments)
+    study = chosen.study(**typed_options(chosen, arguments, []))
     if arguments.algorithms is not None:
         study = study.replace(algorithms=_chosen(study.algorithms, arguments.algorithms))
         if study.reference not in study.algorithms:
@@ -203,7 +186,7 @@ def command_line(arguments: argparse.Namespace) -> str:
     words = ["jaxota", "run" if "experiment" in typed else "sweep"]
     words.append(":".join(filter(None, (Path(place).name, name))))
     words += [word for setting in arguments.set for word in ("--set", setting)]
-    for name in (*OPTIONS, "seed", "algorithms", "keep"):
+    for name in (*OPTIONS, "algorithms", "keep"):
         value = typed.get(name)
         if value not in (None, "") and name != "data_dir" and (name, value) != ("seed", 0):
             words += [f"--{name.replace('_', '-')}", str(value)]
@@ -216,51 +199,35 @@ class Incomplete(Exception):
 
 @dataclasses.dataclass
 class Runner:
-    """Run studies chunk by chunk, in memory or by way of stores: the `run` of an experiment.
+    """Run studies chunk by chunk, in memory or by way of stores: the `run` of an experiment."""
 
-    Attributes:
-        out: the folder of the results; a store is OUT/NAME.parts.
-        progress: called as `progress(what, done, of, steps)`.
-        command: what to type for the same results, kept in a store.
-        in_parts: whether finished chunks are kept in a store.
-        memory: bytes that a chunk may take.
-        shard: (I, n): compute every n-th chunk from the I-th on.
-        executor: computes the chunks in the place of this process.
-        before: chunks that the last store held already.
-        compiling, running: seconds that all studies took.
-        uncalibrated: algorithms of which a calibration diverged.
-    """
-
-    out: Path
-    progress: Callable[..., None]
-    command: str = ""
-    in_parts: bool = False
-    memory: int | None = None
-    shard: tuple[int, int] = (0, 1)
-    executor: Any = None
-    before: int = 0
-    compiling: float = 0.0
+    out: Path  # the folder of the results
+    progress: Callable[..., None]  # called as `progress(what, done, of, steps)`
+    command: str = ""  # what to type for the same results, kept in a store
+    in_parts: bool = False  # whether finished chunks are kept, in the store OUT/NAME.parts
+    memory: int | None = None  # bytes that a chunk may take
+    shard: tuple[int, int] = (0, 1)  # (I, n): compute every n-th chunk from the I-th on
+    executor: Any = None  # computes the chunks in the place of this process
+    before: int = 0  # chunks that the last store held already
+    compiling: float = 0.0  # seconds of all studies
     running: float = 0.0
+    # Algorithms of which a calibration diverged.
     uncalibrated: set[str] = dataclasses.field(default_factory=set)
 
     def __call__(self, study: Study) -> Any:
         """Run a study and return its dataset; `Incomplete` while other shards have work to do."""
-        from jaxota.study.executor import StudyJob  # what only lists figures need not load it
-
         store = self.out / f"{study.name}.parts" if self.in_parts else None
-        process.kept = functools.partial(interrupted, self.out, store)
+        process.store = store
         self.progress("reading the data")
-        job = StudyJob(study, self.memory)
+        job = executor.StudyJob(study, self.memory)
         sink = self.drive(job, store, resume=store is not None)
         self.uncalibrated |= job.uncalibrated
-        if sink.missing():
-            raise Incomplete(resumable(store))
+        if store is not None and sink.missing():
+            raise Incomplete(process.resumable(store))
         return sink.dataset()
 
     def drive(self, job: Any, store: Path | None, resume: bool) -> Any:
         """Compute the missing chunks of a study's job; returns what keeps them."""
-        from jaxota.study import executor
-
         self.progress("compiling")
         begun = time.perf_counter()
         sink = executor.open_sink(job, store, resume, self.command)
@@ -273,20 +240,71 @@ class Runner:
         return sink
 
 
-def interrupted(out: Path, store: Path | None = None) -> str:
-    """Say what an interruption leaves, for `process.kept`."""
-    if store is not None and (store / "study.json").exists():
-        return resumable(store)
-    if out in {path.parent for path in files.placed}:
-        return f"when the results had been written to {out}"
-    return "nothing was written"
+def size(job: Any) -> str:
+    """Say in a line how many settings, trials, curves, bytes and programs a sweep has."""
+    study, settings = job.study, job.settings
+    axes = " × ".join(f"{len(axis)} {axis.name}" for axis in settings.axes) or "1 setting"
+    curves = settings.count * study.trials * len(study.algorithms)
+    return (
+        f"{axes} = {counted(settings.count, 'setting')} × {counted(study.trials, 'trial')} × "
+        f"{counted(len(study.algorithms), 'algorithm')} = {counted(curves, 'curve')} of "
+        f"{counted(study.rounds, 'round')}, {format_bytes(job.bytes)} of results "
+        f"(keep {study.keep}), {counted(settings.programs, 'program')}"
+    )
 
 
-def resumable(store: Path | None) -> str:
-    """Say how many chunks a store holds, and how to continue."""
-    chunks = len(list((store / "commits").glob("*.json"))) if store else 0
-    kept = f"{counted(chunks, 'finished chunk')} {'is' if chunks == 1 else 'are'} kept"
-    return f"{kept} in {store}: the same command with --resume goes on"
+def refuse_too_much(job: Any, limit: int, programs: int, out: Path) -> None:
+    """Raise InputError where a sweep is larger than the user, or the disk, has room for."""
+    if job.settings.programs > programs:
+        raise InputError(f"{size(job)}: more than --max-programs {programs}")
+    if job.bytes > limit:
+        allowed = f"--max-bytes {format_bytes(limit)}"
+        raise InputError(f"{size(job)}: more than {allowed}; --keep mean needs less")
+    executor.check_room(job, out)
+
+
+def dry_run(job: Any, tell: Callable[..., None]) -> list[str]:
+    """Say how large a sweep is, and estimate its time from one of its chunks; keep nothing."""
+
+    def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+        begun = time.perf_counter()
+        return work(*arguments), time.perf_counter() - begun
+
+    tell("compiling")
+    layout, seconds = timed(job.layout)
+    compiling, chunks = seconds * job.settings.programs, layout.count
+    tell("measuring one chunk")
+    (_, first), (_, again) = (timed(job.compute, layout, 0) for _ in range(2))
+    calibrating = max(0.0, first - again) * job.calibrations
+    running = again * job.steps / job.steps_of(layout, 0)
+    return [
+        f"{job.study.name}: {size(job)}",
+        f"{counted(chunks, 'chunk')} of about {again:.2g} s, "
+        f"{format_bytes(layout.bytes / chunks)} each",
+        f"about {in_time(compiling + calibrating + running)} on this machine: "
+        f"{in_time(compiling)} compiling, {in_time(calibrating)} for "
+        f"{counted(job.calibrations, 'calibration')}, {in_time(running)} running "
+        f"({job.steps / running:.2g} user-steps/s, from one chunk of the first structure)",
+    ]
+
+
+def in_time(seconds: float) -> str:
+    """Write a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def load_ahead() -> None:
+    """Import what shows results while XLA compiles; code that needs it sooner does it itself."""
+
+    def load() -> None:
+        waiting.wait()
+        for name in ("xarray", "h5netcdf", "jaxota.plots", "matplotlib.backends.backend_agg"):
+            with contextlib.suppress(ImportError):  # raised again where it is needed
+                importlib.import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 @contextlib.contextmanager
