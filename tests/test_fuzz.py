@@ -37,6 +37,8 @@ LEFT_OUT += "ReportedMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
 LEFT_OUT += "History Aggregate InputError "
 LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
+# Like `study_report` and `plots.study`, these take the dataset that a study returned.
+LEFT_OUT += "Summary summary metric_of power_ratio diverged "
 LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
 LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
