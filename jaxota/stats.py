@@ -220,7 +220,7 @@ def metric_of(dataset: Any, metric: str | None) -> str:
     """
     scores = list(dataset.attrs["scores"])
     if metric is not None and metric not in scores:
-        raise InputError(f"--metric must be one of {', '.join(scores)}, got {metric!r}")
+        raise InputError(f"metric must be one of {', '.join(scores)}, got {metric!r}")
     return metric or dataset.attrs["metric"]
 
 

@@ -100,7 +100,7 @@ def test_one_coordinate_is_enough_to_diverge_and_a_shorter_model_is_not(trials):
 
 def test_the_metric_defaults_to_the_studys(trials):
     assert metric_of(trials, None) == "loss" and metric_of(trials, "gap") == "gap"
-    with pytest.raises(jo.InputError, match="--metric must be one of gap, loss, got 'speed'"):
+    with pytest.raises(jo.InputError, match="metric must be one of gap, loss, got 'speed'"):
         metric_of(trials, "speed")
 
 

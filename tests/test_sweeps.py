@@ -110,7 +110,7 @@ def test_nothing_done_yet_can_be_shown(tmp_path):
 
 def test_an_unknown_metric_and_another_folder_are_one_line(folder, tmp_path):
     for where, metric, words in (
-        (folder, "speed", "--metric must be one of gap, loss, got 'speed'"),
+        (folder, "speed", "metric must be one of gap, loss, got 'speed'"),
         (tmp_path, None, f"{tmp_path} holds no store: there is no study.json in it"),
     ):
         with pytest.raises(jo.InputError) as caught:
