@@ -20,6 +20,9 @@ from .algorithms import scaffold as scaffold
 from .algorithms import wise as wise
 from .calibration import calibrate as calibrate
 from .errors import InputError as InputError
+from .expectation import Expected as Expected
+from .expectation import exact as exact
+from .expectation import exact_plan as exact_plan
 from .history import History as History
 from .reports import Experiment as Experiment
 from .reports import Report as Report

@@ -64,6 +64,7 @@ class Uncompressed:
     """No compression: every coordinate is sent as it is."""
 
     white = True
+    keeps_values = True  # for `exact`
     start = no_memory
 
     def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:

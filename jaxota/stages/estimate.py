@@ -65,13 +65,24 @@ def _conditional_mean(
 ) -> tuple[Vector, Memory]:
     """Return E[x | x + noise] for x ~ N(mean, s²) of `self.prior`: the call of MMSE estimators."""
     (mean, var), seen = self.prior(block, link), block.origin + received
-    # s²/(s² + ν) as 1/(1 + ν/s²): right for s² = ∞ too, and ν itself, which may overflow, is not
-    # formed.
-    gain = 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
+    gain = _shrinkage(deviation, var)
     # Where gain is 1, mean + (seen − mean) would lose digits of `seen`; where ν = s² = 0 the ratio
     # above is NaN.
     exact = (deviation == 0) | (gain == 1)
     return jnp.where(exact, seen, mean + gain * (seen - mean)), memory
+
+
+def _shrinkage(deviation: Scalar, var: Scalar) -> Scalar:
+    """Return s²/(s² + ν)."""
+    # As 1/(1 + ν/s²): right for s² = ∞ too, and ν itself, which may overflow, is not formed.
+    return 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
+
+
+def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
+    """Return gain and offset of the conditional mean, gain·(origin + received) + offset."""
+    mean, var = self.prior(block, link)
+    gain = jnp.where(deviation == 0, 1.0, _shrinkage(deviation, var))
+    return gain, (1.0 - gain) * mean
 
 
 @part
@@ -80,6 +91,9 @@ class Identity:
 
     needs = ()
     start, spread = no_memory, _flat_prior
+
+    def affine(self, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
+        return jnp.float32(1.0), jnp.float32(0.0)
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
@@ -93,6 +107,7 @@ class MMSE:
 
     needs = ("mean", "var")
     start, check, __call__ = no_memory, _check_noise, _conditional_mean
+    affine = _affine_mean
 
     def spread(self, moments: Moments, count: Scalar) -> Scalar:
         return moments.var.mean() / count
@@ -125,6 +140,7 @@ class PooledMMSE:
 
     needs = ("mean", "var", "average_mean", "average_var")
     start, check, __call__ = no_memory, _check_noise, _conditional_mean
+    affine = _affine_mean
 
     def spread(self, moments: Moments, count: Scalar) -> Scalar:
         return _average_of_correlated(moments, moments.var.mean(), count)

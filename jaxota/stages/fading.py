@@ -103,8 +103,11 @@ def ideal_link(users: int) -> Link:
 class NoFading:
     """No fading: every gain is 1."""
 
-    floors = (1.0, 1.0)
+    floors, independent = (1.0, 1.0), True
     start = no_memory
+
+    def chance(self) -> None:
+        return None  # all users are heard
 
     def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         link = ideal_link(amplitudes.size)
@@ -127,6 +130,9 @@ class Rayleigh:
     correlation: Traced[Scalar] = traced(default=0.0, at_least=0.0, below=1.0)
 
     start = _stationary
+
+    def above(self, floor: Scalar) -> Scalar:
+        return jnp.exp(-(floor**2))
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
         scatter = _scattered(self.correlation, fresh, memory)
@@ -154,7 +160,11 @@ class Nakagami:
 
     m: Traced[Scalar] = traced(at_least=0.5)
 
+    correlation = 0.0
     start = no_memory
+
+    def above(self, floor: Scalar) -> Scalar:
+        return jax.scipy.special.gammaincc(self.m, self.m * floor**2)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
@@ -221,6 +231,17 @@ class Fading:
         """h_min and ρ_min, by which the server divides; the answer must have them for theory."""
         answer: Any = self.answer
         return answer.floors
+
+    @property
+    def independent(self) -> bool:
+        """Whether a user is heard whatever happens to others, and before, and then with gain 1."""
+        numbers = self.csi_error, getattr(self.law, "correlation", 0.0)
+        return hasattr(self.law, "above") and not any(np.any(np.asarray(x) != 0) for x in numbers)
+
+    def chance(self) -> Scalar:
+        """Return the probability that a user is heard on the model block."""
+        law: Any = self.law
+        return law.above(self.floors[0])
 
     def check(self, path: str, setting: "Setting") -> None:
         # 4 bytes each of `fresh` [4, 2, antenna, user]; as much again for gains and estimates.

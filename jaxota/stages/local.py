@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,18 @@ class LocalUpdate:
     reports: dict[str, PerUser] | None = None
 
     replace = dataclasses.replace
+
+
+class LinearSteps(NamedTuple):
+    """Steps u = g_i(θ_i) + pull·(θ_i − θ̂), and with controls + ĉ − c_i, for `exact`.
+
+    Attributes:
+        pull: factor of the displacement.
+        warm_start: whether controls start from gradients at the initial model.
+    """
+
+    pull: Scalar | float = 0.0
+    warm_start: bool = False
 
 
 class LocalRule(Protocol):
@@ -145,6 +157,9 @@ class SGD:
     def reach(self) -> Scalar:
         return self.steps * self.step_size
 
+    def linear_steps(self) -> LinearSteps | None:
+        return LinearSteps() if self.plain else None
+
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
         return None, None
 
@@ -176,6 +191,9 @@ class Proximal:
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
+    def linear_steps(self) -> LinearSteps:
+        return LinearSteps(pull=self.mu)
+
 
 @part
 class ControlVariateSGD:
@@ -205,6 +223,11 @@ class ControlVariateSGD:
     @property
     def draws(self) -> int:
         return max(self.batch or 1, self.control_batch or 1)
+
+    def linear_steps(self) -> LinearSteps | None:
+        plain: Any = self.plain
+        linear = plain and self.control_option == 1 and self.control_batch is None
+        return LinearSteps(warm_start=self.warm_start) if linear else None
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
         if not self.warm_start:  # c_i = ĉ = 0: the first round is plain SGD

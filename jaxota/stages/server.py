@@ -59,6 +59,7 @@ class Server(Protocol):
 class ReplaceModel:
     """The estimate becomes the next model."""
 
+    keeps_estimate = True  # for `exact`
     start = no_memory
 
     def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:

@@ -1,0 +1,464 @@
+"""`exact`: expected curves of linear algorithms on least squares, without Monte Carlo.
+
+With minibatches drawn with replacement, gains that are known beforehand and an affine estimate, one
+round maps the mean and the second moment of the broadcast state linearly. The state is s = (θ̂, 1),
+with controls s = (θ̂^r, θ̂^{r−1}, ĉ^r, 1). S = E[s sᵀ] is carried from round to round, in float64.
+
+Given s, user i ends its K steps at θ_i, of mean Φ_i s and second moment M_i = E[θ_i θ_iᵀ]. Users
+draw independently, so that their average has the mean Φ̄ s and, given s, the covariance
+(1/N²) Σ_i (M_i − Φ_i S Φ_iᵀ), to which the channel adds ν·I.
+"""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxota._core import arguments, inputs
+from jaxota._core.part import Scalar, part, suggest_keywords
+from jaxota._core.state import Plan
+from jaxota.algorithms import Algorithm
+from jaxota.calibration import noise_free
+from jaxota.errors import InputError
+from jaxota.stages.channel import Block, Channel, noise_over
+from jaxota.stages.fading import ideal_link
+from jaxota.tasks.problem import Task
+
+if TYPE_CHECKING:
+    import xarray
+
+ByRound: TypeAlias = Float[Array | np.ndarray, "*setting round"]
+
+
+@part
+class Expected:
+    """Expectations over trials, exact up to rounding: row r is the state after round r.
+
+    Attributes:
+        gap: [round] E[F(θ̂)] − F(θ*).
+        loss: [round] E[F(θ̂)].
+        mean: [round, d] E[θ̂].
+        covariance: [round, d, d] that of θ̂ between trials.
+        error, control_error: [round] E‖estimate − true average‖² of either block.
+        deviation, control_deviation: [round] √ν, that of the noise on either average; its root mean
+            square where the number of users heard is random.
+        mean_power, mean_control_power: [round] mean_i E‖x_i‖²/P of either block; None under fading.
+        settings: [setting] the swept values of each name.
+
+    Results of the control block are None where there is none. A sweep puts an axis [setting] first.
+    """
+
+    gap: ByRound
+    loss: ByRound
+    mean: Float[Array | np.ndarray, "*setting round d"]
+    covariance: Float[Array | np.ndarray, "*setting round d d"]
+    error: ByRound
+    deviation: ByRound
+    mean_power: ByRound | None
+    control_error: ByRound | None = None
+    control_deviation: ByRound | None = None
+    mean_control_power: ByRound | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    replace = dataclasses.replace
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """Return the same as an `xarray.Dataset`, with named dimensions and coordinates."""
+        import xarray  # slow to import
+
+        lead = ("setting",) if self.settings else ()
+        dims = {"mean": ("round", "parameter"), "covariance": ("round", "parameter", "other")}
+        results = {k: v for k, v in vars(self).items() if k != "settings" and v is not None}
+        named = {k: ((*lead, *dims.get(k, ("round",))), v) for k, v in results.items()}
+        data = xarray.Dataset(named)
+        coords: dict[str, Any] = {"round": 1 + np.arange(data.sizes["round"])}
+        coords |= {name: ("setting", np.asarray(values)) for name, values in self.settings.items()}
+        return data.assign_coords(coords)
+
+
+@suggest_keywords
+def exact(
+    algorithm: Algorithm, channel: Channel, task: Task, rounds: int, plan: Plan | None = None
+) -> Expected:
+    """Compute what `simulate` gives on average over infinitely many trials, for every round.
+
+    Args:
+        algorithm: one of linear parts: `SGD`, `Proximal` or `ControlVariateSGD` with full control
+            gradients; `Offline`, `Constant` or `Bounded`; `Identity`, `MMSE` or `PooledMMSE`.
+        channel: a `jo.Channel(...)`. Where not all users are heard, because of `participants` or
+            fading, the algorithm must have neither controls nor a prior of its users.
+        task: least squares, as of `jo.tasks.regression`, with one set of data for all trials.
+        rounds: R, communication rounds.
+        plan: the plan of the runs; by default that of infinitely many calibration runs.
+
+    An array in the place of a number is swept, as in `sweep`. What is not linear, such as `Online`
+    or `JamesStein`, raises an `InputError`. Everything is computed in float64.
+    """
+    checked, _ = arguments.experiment(0, algorithm, channel, task, rounds, 1, plan)
+    parts = {name: checked[name] for name in ("algorithm", "channel", "plan", "task")}
+    _refuse_nonlinear(parts["algorithm"], parts["channel"], parts["task"])
+    extra = [inputs.extra_axes(value, name) for name, value in parts.items()]
+    paths = {path: more for each in extra for path, more in each.items()}
+    values, structure = jax.tree.flatten(parts)
+    swept = {path: v for (path, more), v in zip(paths.items(), values, strict=True) if more}
+    lengths = {path: len(v) for path, v in swept.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"swept fields go in step and must be of one length, got {lengths}")
+    axes = tuple(0 if more else None for more in paths.values())
+    with jax.enable_x64(True):
+        energies, expected = jax.device_get(_program(rounds, structure, axes, values))
+    if np.isnan(energies).any():
+        raise InputError(
+            "algorithm.precode must choose its gains before the run for exact curves, as "
+            "jo.Offline() and jo.Constant() do: jo.simulate runs it"
+        )
+    return expected.replace(settings={path.rsplit(".", 1)[1]: v for path, v in swept.items()})
+
+
+def exact_plan(algorithm: Algorithm, task: Task, rounds: int) -> Plan:
+    """Compute the plan that `calibrate` measures with infinitely many runs.
+
+    The arguments are those of `exact`.
+    """
+    checked, _ = arguments.experiment(0, algorithm, Channel(), task, rounds, 1)
+    rule, task = noise_free(checked["algorithm"]), checked["task"]
+    arguments.refuse_swept(algorithm=rule, task=task)
+    _refuse_nonlinear(rule, checked["channel"], task)
+    with jax.enable_x64(True):
+        plan = jax.device_get(_plan_program(rounds, rule, task))
+    return jax.tree.map(np.float32, plan)
+
+
+def _refuse_nonlinear(algorithm: Algorithm, channel: Any, task: Any) -> None:
+    """Raise InputError at the first part whose map of moments is not known."""
+    why = "for exact curves: jo.simulate runs it"
+    local, estimate = algorithm.local, algorithm.estimate
+    if getattr(task, "redraw", False) or not hasattr(jax.eval_shape(task.problem, 0), "hessians"):
+        raise InputError(f"task must be least squares with one set of data {why}")
+    if getattr(local, "linear_steps", lambda: None)() is None:
+        raise InputError(
+            f"algorithm.local must take linear steps {why}: plain gradients, and controls of "
+            "option 1 with control_batch=None"
+        )
+    for path, stage, member in (
+        ("algorithm.estimate", estimate, "affine"),
+        ("algorithm.server", algorithm.server, "keeps_estimate"),
+        ("algorithm.compress", algorithm.compress, "keeps_values"),
+    ):
+        if not hasattr(stage, member):
+            raise InputError(f"{path} must be linear {why}, got {inputs.shown(stage)}")
+    carrier: Any = algorithm.medium(channel)
+    if carrier is not channel:
+        return  # error-free links
+    fading = channel.fading
+    if not hasattr(fading, "chance") or not fading.independent or channel.gains is not None:
+        raise InputError(
+            "channel.fading must be Rayleigh or Nakagami, without errors of estimates, correlation "
+            f"and gains of users, {why}"
+        )
+    all_heard = channel.participants is None and fading.chance() is None
+    if not all_heard and (local.controlled or estimate.needs):
+        raise InputError(
+            "channel must let all users be heard, without participants and fading, with controls "
+            f"or a prior of users, {why}"
+        )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _program(
+    rounds: int, structure: Any, axes: tuple[int | None, ...], values: list[Any]
+) -> tuple[Array, Expected]:
+    def setting(values: list[Any]) -> tuple[Array, Expected]:
+        return _expected(rounds, **jax.tree.unflatten(structure, values))
+
+    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _plan_program(rounds: int, algorithm: Algorithm, task: Any) -> Plan:
+    return _plan(rounds, algorithm, task.problem(0))
+
+
+class _Data(NamedTuple):
+    """The users' least squares problems, in float64."""
+
+    hessians: Float[Array, "user d d"]
+    slopes: Float[Array, "user d"]  # −∇f_i(0)
+    features: Float[Array, "user sample d"]
+    targets: Float[Array, "user sample"]
+    counts: Float[Array, "user"]
+
+
+class _Link(NamedTuple):
+    """One block's way to the server: [round], or one round's."""
+
+    energy: Array  # P/α, the ‖·‖² that spends the whole budget
+    noise: Array  # ν·n², for n users heard
+    gain: Array  # of the estimate, gain·received + offset
+    offset: Array
+
+
+class _Heard(NamedTuple):
+    """Expectations over n, the number of users heard."""
+
+    anyone: Scalar  # P(n ≥ 1)
+    inverse: Scalar  # E[1/n; n ≥ 1]
+    inverse_square: Scalar  # E[1/n²; n ≥ 1]
+
+
+class _Moments(NamedTuple):
+    """Moments of the users' vectors in one round, θ_i or c_i, and the error of their average."""
+
+    energy: Float[Array, "user"]  # E‖Δ_i‖², or E‖c_i‖²
+    mean: Float[Array, "user"]  # over coordinates
+    var: Float[Array, "user"]
+    average_mean: Scalar  # over coordinates of the average
+    average_var: Scalar
+    error: Scalar  # E‖estimate − true average‖²
+
+
+def _expected(
+    rounds: int, algorithm: Algorithm, channel: Channel, task: Any, plan: Plan | None
+) -> tuple[Array, Expected]:
+    """Return the full-power energies [block, round] and the expectations of one setting."""
+    problem, carrier = task.problem(0), algorithm.medium(channel)
+    data, heard, dim = _doubles(problem), _heard(carrier, problem.users), problem.dim
+    if algorithm.needs and plan is None:
+        plan = _plan(rounds, algorithm, problem)
+    rows: Any = algorithm.moments(plan) or (None, None)
+    blocks = range(1 + algorithm.local.controlled)
+    links = tuple(
+        _link(algorithm, carrier, problem, block, rows[block], rounds) for block in blocks
+    )
+    states, moments = _run(rounds, algorithm, data, heard, links)
+    half = data.hessians.mean(0) / 2.0
+    optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
+    residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
+    least = ((residual**2).sum(1) / data.counts).mean()
+    mean, second = states[:, :dim, -1], states[:, :dim, :dim]
+    gap = jnp.einsum("rde,de->r", second, half) - 2.0 * (mean @ half @ optimum)
+    gap += optimum @ half @ optimum
+    results: dict[str, Any] = {}
+    share = _power_share(carrier, problem.users)
+    for name, link, record in zip(("", "control_"), links, moments, strict=False):
+        noise = link.noise * heard.inverse_square / heard.anyone
+        results[f"{name}error"], results[f"{name}deviation"] = record.error, jnp.sqrt(noise)
+        spent = record.energy.mean(1) / link.energy
+        results[f"mean_{name}power"] = share * spent if share is not None else None
+    covariance = second - mean[:, :, None] * mean[:, None, :]
+    expected = Expected(gap, least + gap, mean, covariance, **results)
+    return jnp.stack([link.energy for link in links]), expected
+
+
+def _doubles(problem: Any) -> _Data:
+    """Return a problem's data in float64, with Hessians of that precision."""
+    features, targets, counts = (
+        x.astype("float64") for x in (problem.features, problem.targets, problem.counts)
+    )
+    hessians = 2.0 * jnp.einsum("nsd,nse->nde", features, features) / counts[:, None, None]
+    slopes = 2.0 * jnp.einsum("nsd,ns->nd", features, targets) / counts[:, None]
+    return _Data(hessians, slopes, features, targets, counts)
+
+
+def _heard(carrier: Any, users: int) -> _Heard:
+    """Return expectations over n ~ Binomial(S, q): S participants, each heard with chance q."""
+    chance = carrier.fading.chance() if hasattr(carrier, "fading") else None
+    chosen = getattr(carrier, "participants", None)
+    if chance is None and chosen is None:
+        return _Heard(*(jnp.float64(x) for x in (1.0, 1.0 / users, 1.0 / users**2)))
+    n = jnp.arange(1.0, users + 1.0)
+    total = jnp.float64(users if chosen is None else chosen)
+    chances = jax.scipy.stats.binom.pmf(n, total, jnp.float64(1.0 if chance is None else chance))
+    return _Heard(chances.sum(), (chances / n).sum(), (chances / n**2).sum())
+
+
+def _power_share(carrier: Any, users: int) -> Any:
+    """Return the mean over users of E[heard·amplification]; None where fading makes it random."""
+    if carrier.noise_variance(1) is None:  # error-free links
+        return 0.0
+    if carrier.fading.chance() is not None:
+        return None
+    return 1.0 if carrier.participants is None else carrier.participants / users
+
+
+def _link(
+    algorithm: Algorithm, carrier: Any, problem: Any, number: int, rows: Any, rounds: int
+) -> _Link:
+    """Return the link of a block in every round; `rows` are its moments in the plan."""
+    users, ones = problem.users, jnp.ones(rounds)
+    power = (carrier.power, carrier.control_budget)[number]
+    noise = noise_over(power, carrier, problem.dim)
+    if noise is None:
+        return _Link(ones, 0.0 * ones, ones, 0.0 * ones)
+    reach = (algorithm.local.reach, jnp.float32(1.0))[number]
+    floor = carrier.fading.floors[number]
+    estimate: Any = algorithm.estimate
+    # NaN shows in the energy if a precoder reads what users send in a run.
+    absent: Any = None
+    unknown = jnp.full(users, jnp.nan)
+
+    def one(row: Any) -> _Link:
+        block = Block(absent, absent, absent, power, reach, row, energies=unknown)
+        energy = algorithm.precode.energy(block)
+        received = jnp.where(noise == 0, 0.0, noise * energy) / floor**2
+        affine = estimate.affine(jnp.sqrt(received) / users, block, ideal_link(users))
+        return _Link(*(jnp.asarray(x, "float64") for x in (energy, received, *affine)))
+
+    if rows is None:
+        return jax.tree.map(lambda x: x * ones, one(None))
+    return jax.vmap(one)(rows)
+
+
+def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
+    """Return the plan of noise-free runs on the calibration share of the data."""
+    data, ones = _doubles(problem.head()), jnp.ones(rounds)
+    links = (_Link(ones, 0.0 * ones, ones, 0.0 * ones),) * 2
+    _, (model, *control) = _run(rounds, algorithm, data, _heard(None, problem.users), links)
+    averages = {"average_mean": model.average_mean, "average_var": model.average_var}
+    plan = Plan(model.energy.max(1), model.mean, model.var, **averages)
+    for moments in control:
+        plan = plan.replace(
+            control_energy=moments.energy.max(1),
+            control_mean=moments.mean,
+            control_var=moments.var,
+            average_control_mean=moments.average_mean,
+            average_control_var=moments.average_var,
+        )
+    return plan
+
+
+def _run(
+    rounds: int, algorithm: Algorithm, data: _Data, heard: _Heard, links: tuple[_Link, ...]
+) -> tuple[Float[Array, "round m m"], tuple[_Moments, ...]]:
+    """Return S after every round, and the moments of each block, from θ^0 ~ N(0, I)."""
+    local: Any = algorithm.local
+    dim, steps = data.slopes.shape[1], local.linear_steps()
+    size = 1 + (3 if local.controlled else 1) * dim
+    start = jnp.zeros((size, size)).at[-1, -1].set(1.0).at[:dim, :dim].set(jnp.eye(dim))
+    if local.controlled:
+        # θ̂^{−1} = θ^0, and ĉ^0 = 0 or, with a warm start, the mean gradient at θ^0.
+        gradient = _gradient(data.hessians.mean(0), data.slopes.mean(0), jnp.eye(dim, size))
+        control = gradient if steps.warm_start else jnp.zeros((dim, size))
+        first = jnp.concatenate([*[jnp.eye(dim, size)] * 2, control, jnp.eye(1, size, size - 1)])
+        start = first @ start @ first.T
+    # Without a warm start, the steps of round 1 are plain.
+    corrected = jnp.ones(rounds).at[0].set(1.0 if steps.warm_start else 0.0)
+    return jax.lax.scan(
+        functools.partial(_one_round, local, data, heard), start, (corrected, links)
+    )[1]
+
+
+def _gradient(hessian: Array, slope: Array, place: Float[Array, "d m"]) -> Float[Array, "d m"]:
+    """Return ∇f_i at the model `place`·s, as a map of s."""
+    return (hessian @ place).at[:, -1].add(-slope)
+
+
+def _one_round(
+    local: Any,
+    data: _Data,
+    heard: _Heard,
+    s: Float[Array, "m m"],
+    row: tuple[Scalar, tuple[_Link, ...]],
+) -> tuple[Float[Array, "m m"], tuple[Float[Array, "m m"], tuple[_Moments, ...]]]:
+    """Map S through one round; returns it twice, as state and as result, and the moments."""
+    corrected, links = row
+    (users, dim), size = data.slopes.shape, len(s)
+    places = [jnp.eye(dim, size, start) for start in range(0, size - 1, dim)]
+    phi, second = jax.vmap(lambda own: _user_steps(local, own, corrected, places, s))(data)
+    mean = phi.mean(0)
+    # Averages over a random set of n users: one user counts 1/n in them, two users 1 − 1/n.
+    explained = jnp.einsum("ndm,mk,nek->de", phi, s, phi)
+    pairs = (users**2 * (mean @ s @ mean.T) - explained) / max(users * (users - 1), 1)
+    single = second.sum(0) / users
+    average = heard.inverse * single + (heard.anyone - heard.inverse) * pairs
+    moments = [_moments(phi, second, mean, average, places[0], s, heard, links[0])]
+    sent, noises = [mean], [average - heard.anyone * (mean @ s @ mean.T)]
+    if local.controlled:
+        controls = jax.vmap(lambda h, b: _gradient(h, b, places[0]))(data.hessians, data.slopes)
+        square = jnp.einsum("ndm,mk,nek->nde", controls, s, controls)
+        mean = controls.mean(0)
+        parts = controls, square, mean, mean @ s @ mean.T, jnp.zeros((dim, size))
+        moments.append(_moments(*parts, s, heard, links[1]))
+        sent, noises = [*sent, mean], [*noises, jnp.zeros((dim, dim))]
+    estimates = [(k.gain * m).at[:, -1].add(k.offset) for k, m in zip(links, sent, strict=False)]
+    # s' = (estimate of the model, the model before, estimate of the controls, 1).
+    rows = [
+        estimates[0],
+        *[places[0]] * (len(sent) - 1),
+        *estimates[1:],
+        jnp.eye(1, size, size - 1),
+    ]
+    step = jnp.concatenate(rows)
+    after = heard.anyone * (step @ s @ step.T) + (1.0 - heard.anyone) * s  # silence changes nothing
+    for place, link, noise in zip((0, 2 * dim), links, noises, strict=False):
+        received = noise + heard.inverse_square * link.noise * jnp.eye(dim)
+        block = slice(place, place + dim)
+        after = after.at[block, block].add(link.gain**2 * received)
+    return after, (after, tuple(moments))
+
+
+def _user_steps(
+    local: Any, data: _Data, corrected: Scalar, places: list[Array], s: Float[Array, "m m"]
+) -> tuple[Float[Array, "d m"], Float[Array, "d d"]]:
+    """Return Φ_i and M_i of one user after its K steps."""
+    hessian, slope, features, targets, count = data
+    dim, pull = len(slope), local.linear_steps().pull
+    eta, start = jnp.float64(local.step_size), places[0]
+    # θ ← shrink·θ + shift·s − η·(g − E[g | θ])
+    shrink = (1.0 - eta * pull) * jnp.eye(dim) - eta * hessian
+    shift = eta * (pull * start).at[:, -1].add(slope)
+    if local.controlled:
+        shift -= eta * corrected * (places[2] - _gradient(hessian, slope, places[1]))
+
+    def gradient_covariance(mean: Array, second: Array) -> Array:
+        """Return E[Cov(g | θ)]: that of one sample, over the size of a minibatch."""
+        square = jnp.einsum("sd,de,se->s", features, second, features)
+        residual = square - 2.0 * targets * (features @ mean) + targets**2  # E(a_jᵀθ − b_j)²
+        sample = 4.0 / count * jnp.einsum("s,sd,se->de", residual, features, features)
+        cross = jnp.outer(hessian @ mean, slope)
+        full = hessian @ second @ hessian - cross - cross.T + jnp.outer(slope, slope)
+        return (sample - full) / local.batch
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        phi, second = carry
+        cross = shrink @ phi @ s @ shift.T
+        after = shrink @ second @ shrink.T + cross + cross.T + shift @ s @ shift.T
+        if local.batch is not None:
+            after += eta**2 * gradient_covariance(phi @ s[:, -1], second)
+        return (shrink @ phi + shift, after), None
+
+    return jax.lax.scan(step, (start, start @ s @ start.T), None, local.steps)[0]
+
+
+def _moments(
+    phi: Float[Array, "user d m"],
+    second: Float[Array, "user d d"],
+    mean_phi: Float[Array, "d m"],
+    average: Float[Array, "d d"],
+    origin: Float[Array, "d m"],
+    s: Float[Array, "m m"],
+    heard: _Heard,
+    link: _Link,
+) -> _Moments:
+    """Return a block's moments; users hold `phi`·s on average, and send it less `origin`·s."""
+    dim, squares = phi.shape[1], jnp.trace(second, axis1=1, axis2=2)
+    cross = jnp.einsum("ndm,mk,dk->n", phi, s, origin)
+    mean, centre = (phi @ s[:, -1]).mean(1), mean_phi @ s[:, -1]
+    total = jnp.trace(average)  # E‖average‖², where somebody is heard
+    # estimate − average = gain·noise − (1 − gain)·average + offset
+    error = link.gain**2 * heard.inverse_square * link.noise * dim + (1.0 - link.gain) ** 2 * total
+    error += (
+        heard.anyone * link.offset * (dim * link.offset - 2.0 * (1.0 - link.gain) * centre.sum())
+    )
+    return _Moments(
+        energy=squares - 2.0 * cross + jnp.trace(origin @ s @ origin.T),
+        mean=mean,
+        var=squares / dim - mean**2,
+        average_mean=centre.mean(),
+        average_var=total / dim - centre.mean() ** 2,
+        error=error,
+    )

@@ -1,0 +1,177 @@
+"""Exact expectations agree with simulation, with moments by hand, and with their limits."""
+
+import jax
+import numpy as np
+import pytest
+import reference
+
+import jaxota as jo
+
+ROUNDS, TRIALS = 8, 6000
+LOCAL = {"step_size": 1e-2, "steps": 4, "batch": 3}
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Users of unequal size, on data of their own."""
+    features, targets = reference.synthetic(np.random.default_rng(5), 4, 12, 3, 0.1, 1.0)
+    sizes = 12, 9, 12, 7
+    pairs = zip(features, targets, sizes, strict=True)
+    cut = [(a[:size], b[:size]) for a, b, size in pairs]
+    return jo.tasks.regression([a for a, _ in cut], [b for _, b in cut])
+
+
+def z_scores(values, expected):
+    """Differences of means over trials in standard errors; 0 where nothing varies."""
+    values = np.asarray(values, np.float64)
+    error = values.std(0, ddof=1) / np.sqrt(len(values))
+    close = np.isclose(values.mean(0), expected, rtol=1e-5, atol=1e-7)
+    return np.where(close, 0.0, (values.mean(0) - expected) / np.where(error > 0, error, 1e-30))
+
+
+ALGORITHMS = {
+    "fedavg": jo.fedavg(**LOCAL),
+    "full gradients": jo.cotaf(1e-2, 4),
+    "one step": jo.cotaf(1e-2, 1, 3),
+    "proximal": jo.cotaf(**LOCAL).replace(local=jo.Proximal(1e-2, 4, 3, mu=2.0)),
+    "scaffold": jo.scaffold(**LOCAL),
+    "warm start": jo.cobaaf(**LOCAL, warm_start=True),
+    "noisy fedavg": jo.noisy_fedavg(**LOCAL),
+    "constant gain": jo.noisy_fedavg(**LOCAL, precode=jo.Constant(0.5)),
+    "bounded": jo.cobaaf(**LOCAL, precode=jo.Bounded(60.0)),
+    "cotaf": jo.cotaf(**LOCAL),
+    "baaf": jo.baaf(**LOCAL),
+    "pooled": jo.baaf(**LOCAL, estimate=jo.PooledMMSE()),
+    "cobaaf": jo.cobaaf(**LOCAL),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_curves_are_the_means_of_simulations(task, name):
+    algorithm, channel = ALGORITHMS[name], jo.Channel(snr_db=5.0, control_power=3.0)
+    plan = jo.exact_plan(algorithm, task, ROUNDS)
+    expected = jo.exact(algorithm, channel, task, ROUNDS, plan=plan)
+    history = jo.simulate(2, algorithm, channel, task, ROUNDS, TRIALS, plan=plan)
+    for result in ("gap", "loss", "error", "control_error", "mean_power", "mean_control_power"):
+        value = getattr(expected, result)
+        assert (value is None) == (result not in history._results())
+        if value is not None:
+            assert np.abs(z_scores(history[result], value)).max() < 4, result
+    assert np.abs(z_scores(history.model, expected.mean[-1])).max() < 4
+    models = np.asarray(history.model, np.float64)
+    deviations = models - models.mean(0)
+    products = deviations[:, :, None] * deviations[:, None, :]
+    assert np.abs(z_scores(products, expected.covariance[-1])).max() < 4
+    np.testing.assert_allclose(history.deviation[0], expected.deviation, rtol=1e-4)
+
+
+CHANNELS = {
+    "participants": jo.Channel(snr_db=5.0, participants=2),
+    "rayleigh": jo.Channel(snr_db=5.0, fading=jo.rayleigh(threshold=0.8)),
+    "nakagami": jo.Channel(snr_db=5.0, fading=jo.nakagami(2.0, threshold=0.9)),
+    "both": jo.Channel(snr_db=5.0, fading=jo.rayleigh(threshold=1.2), participants=3),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_users_who_are_not_heard(task, name):
+    channel, algorithm = CHANNELS[name], ALGORITHMS["cotaf"]
+    plan = jo.exact_plan(algorithm, task, ROUNDS)
+    expected = jo.exact(algorithm, channel, task, ROUNDS, plan=plan)
+    history = jo.simulate(3, algorithm, channel, task, ROUNDS, TRIALS, plan=plan)
+    for result in ("gap", "error"):
+        assert np.abs(z_scores(history[result], getattr(expected, result))).max() < 4, result
+
+
+@pytest.mark.parametrize("name", ["cotaf", "cobaaf", "warm start"])
+def test_plan_is_the_limit_of_calibrations(task, name):
+    algorithm = ALGORITHMS[name]
+    plan = jo.exact_plan(algorithm, task, ROUNDS)
+    runs = [jo.calibrate(key, algorithm, task, ROUNDS, 1000) for key in range(8)]
+    for field, value in vars(plan).items():
+        if value is not None:
+            sampled = np.stack([np.asarray(getattr(run, field), np.float64) for run in runs])
+            # Variances and maxima of few runs are biased, by far less than these eight tell.
+            assert np.abs(z_scores(sampled, value)).max() < 8, field
+            np.testing.assert_allclose(sampled.mean(0), value, rtol=0.05, atol=0.05)
+
+
+def test_one_user_and_one_step_are_textbook_sgd():
+    rng = np.random.default_rng(0)
+    features, targets = rng.standard_normal((1, 6, 2)), rng.standard_normal((1, 6))
+    task = jo.tasks.regression(features, targets)
+    expected = jo.exact(jo.fedavg(0.05, 1, 2), jo.Channel(), task, 5)
+    a, b = (np.asarray(x, np.float32).astype(np.float64)[0] for x in (features, targets))
+    eta = np.float64(np.float32(0.05))
+    mean, second = np.zeros(2), np.eye(2)
+    for r in range(5):
+        new_mean, new_second = np.zeros(2), np.zeros((2, 2))
+        for i in range(6):  # all minibatches of two, each as likely as any other
+            for j in range(6):
+                chosen = a[[i, j]]
+                hessian, slope = chosen.T @ chosen, chosen.T @ b[[i, j]]
+                shrink = np.eye(2) - eta * hessian
+                new_mean += (shrink @ mean + eta * slope) / 36
+                cross = np.outer(shrink @ mean, eta * slope)
+                square = shrink @ second @ shrink.T + cross + cross.T
+                new_second += (square + eta**2 * np.outer(slope, slope)) / 36
+        mean, second = new_mean, new_second
+        np.testing.assert_allclose(expected.mean[r], mean, atol=1e-10)
+        covariance = second - np.outer(mean, mean)
+        np.testing.assert_allclose(expected.covariance[r], covariance, atol=1e-10)
+
+
+def test_without_noise_the_covariance_is_that_of_the_start(task):
+    expected = jo.exact(jo.fedavg(1e-2, 3), jo.Channel(), task, 4)
+    problem = task.problem(0)
+    step = np.mean(
+        [
+            np.linalg.matrix_power(np.eye(3) - 1e-2 * np.asarray(h, np.float64), 3)
+            for h in problem.hessians
+        ],
+        0,
+    )
+    mapped = np.linalg.matrix_power(step, 4)
+    np.testing.assert_allclose(expected.covariance[-1], mapped @ mapped.T, rtol=1e-5, atol=1e-9)
+
+
+def test_arrays_are_swept(task):
+    snrs = [-5.0, 5.0, np.inf]
+    swept = jo.exact(ALGORITHMS["baaf"], jo.Channel(snr_db=snrs), task, ROUNDS)
+    for row, snr in enumerate(snrs):
+        one = jo.exact(ALGORITHMS["baaf"], jo.Channel(snr_db=snr), task, ROUNDS)
+        np.testing.assert_allclose(swept.gap[row], one.gap, rtol=1e-10)
+    data = swept.to_xarray()
+    assert dict(data.sizes) == {"setting": 3, "round": 8, "parameter": 3, "other": 3}
+    np.testing.assert_array_equal(data.snr_db, snrs)
+    ideal = jo.exact(ALGORITHMS["fedavg"], jo.Channel(), task, ROUNDS)
+    np.testing.assert_allclose(swept.gap[2], ideal.gap, rtol=1e-9)
+
+
+def test_numbers_are_doubles_and_nothing_global_changes(task):
+    expected = jo.exact(ALGORITHMS["cotaf"], jo.Channel(), task, 2)
+    assert expected.gap.dtype == np.float64
+    assert not jax.config.jax_enable_x64
+
+
+REFUSED = {
+    "algorithm.precode": (jo.cotaf(**LOCAL, precode=jo.Online()), jo.Channel()),
+    "algorithm.estimate": (jo.cotaf(**LOCAL, estimate=jo.JamesStein()), jo.Channel()),
+    "algorithm.local": (jo.cobaaf(**LOCAL, control_option=2), jo.Channel()),
+    "algorithm.local must": (jo.wise(**LOCAL), jo.Channel()),
+    "channel must": (jo.baaf(**LOCAL), jo.Channel(participants=2)),
+    "channel.fading": (jo.cotaf(**LOCAL), jo.Channel(fading=jo.rayleigh(csi_error=0.1))),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_is_not_linear_is_refused_in_one_line(task, field):
+    with pytest.raises(jo.InputError, match=f"^{field}.*jo.simulate") as error:
+        jo.exact(*REFUSED[field], task, 3)
+    assert "\n" not in str(error.value)
+
+
+def test_tasks_without_hessians_are_refused():
+    redrawn = jo.tasks.synthetic_regression(0, users=2, samples=4, dim=2, redraw=True)
+    with pytest.raises(jo.InputError, match=r"^task must be least squares"):
+        jo.exact(ALGORITHMS["cotaf"], jo.Channel(), redrawn, 3)
