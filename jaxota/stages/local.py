@@ -225,8 +225,9 @@ class ControlVariateSGD:
         return max(self.batch or 1, self.control_batch or 1)
 
     def linear_steps(self) -> LinearSteps | None:
-        plain: Any = self.plain
-        linear = plain and self.control_option == 1 and self.control_batch is None
+        linear = (
+            _is_identity(self.transform) and self.control_option == 1 and self.control_batch is None
+        )
         return LinearSteps(warm_start=self.warm_start) if linear else None
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
