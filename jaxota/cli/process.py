@@ -174,7 +174,7 @@ CACHE = "JAXOTA_CACHE"
 
 
 def cache_folder() -> Path:
-    """Return the folder for compiled programs and downloaded data: the user's, or `JAXOTA_CACHE`."""
+    """Return the folder for programs and downloaded data: the user's, or `JAXOTA_CACHE`."""
     import platformdirs
 
     named = os.environ.get(CACHE) or "off"
