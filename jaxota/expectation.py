@@ -100,14 +100,16 @@ def exact(
     """
     checked, _ = arguments.experiment(0, algorithm, channel, task, rounds, 1, plan)
     parts = {name: checked[name] for name in ("algorithm", "channel", "plan", "task")}
-    _refuse_nonlinear(parts["algorithm"], parts["channel"], parts["task"])
     extra = [inputs.extra_axes(value, name) for name, value in parts.items()]
     paths = {path: more for each in extra for path, more in each.items()}
     values, structure = jax.tree.flatten(parts)
     swept = {path: v for (path, more), v in zip(paths.items(), values, strict=True) if more}
     lengths = {path: len(v) for path, v in swept.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"swept fields go in step and must be of one length, got {lengths}")
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise InputError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
+    pairs = zip(paths.values(), values, strict=True)
+    first = jax.tree.unflatten(structure, [v[0] if more else v for more, v in pairs])
+    _refuse_nonlinear(parts["algorithm"], parts["channel"], first["task"])
     axes = tuple(0 if more else None for more in paths.values())
     with jax.enable_x64(True):
         energies, expected = jax.device_get(_program(rounds, structure, axes, values))

@@ -131,6 +131,16 @@ def rows():
             {"key": key, "algorithm": part, "task": part, "rounds": large, "trials": large}
             | {"initial": array},
         ),
+        "jo.exact": Row(
+            jo.exact,
+            {k: v for k, v in RUN.items() if k not in ("key", "trials")},
+            {**parts, "rounds": large, "plan": plan},
+        ),
+        "jo.exact_plan": Row(
+            jo.exact_plan,
+            {k: RUN[k] for k in ("algorithm", "task", "rounds")},
+            {"algorithm": part, "task": part, "rounds": large},
+        ),
         "theory.measure": Row(
             theory.measure,
             RUN,

@@ -148,6 +148,18 @@ def test_arrays_are_swept(task):
     np.testing.assert_allclose(swept.gap[2], ideal.gap, rtol=1e-9)
 
 
+def test_data_are_swept_by_their_keys():
+    keys = jax.random.split(jax.random.key(3), 2)
+    options = {"users": 3, "samples": 6, "dim": 2}
+    swept = jo.exact(
+        ALGORITHMS["cobaaf"], jo.Channel(), jo.tasks.synthetic_regression(keys, **options), 3
+    )
+    for row, key in enumerate(keys):
+        task = jo.tasks.synthetic_regression(key, **options)
+        one = jo.exact(ALGORITHMS["cobaaf"], jo.Channel(), task, 3)
+        np.testing.assert_allclose(swept.gap[row], one.gap, rtol=1e-9)
+
+
 def test_numbers_are_doubles_and_nothing_global_changes(task):
     expected = jo.exact(ALGORITHMS["cotaf"], jo.Channel(), task, 2)
     assert expected.gap.dtype == np.float64

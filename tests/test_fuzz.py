@@ -18,7 +18,7 @@ import sklearn.datasets
 from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
-from jaxota import calibration, plots, simulation, stats, sweeping, theory
+from jaxota import calibration, expectation, plots, simulation, stats, sweeping, theory
 from jaxota._core import devices, inputs
 from jaxota.study import executor
 from jaxota.theory import measuring
@@ -35,7 +35,7 @@ PAIRS = [(name, argument) for name, row in ROWS.items() for argument in row.bad]
 LEFT_OUT = "OverTheAir Gaussian ErrorFree Uncompressed Identity MMSE JamesStein PooledMMSE "
 LEFT_OUT += "ReportedMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
-LEFT_OUT += "History Aggregate InputError "
+LEFT_OUT += "History Expected Aggregate InputError "
 LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
 # Like `study_report` and `plots.study`, these take the dataset that a study returned.
 LEFT_OUT += "Summary summary metric_of power_ratio diverged "
@@ -56,6 +56,8 @@ def stopped(monkeypatch, tmp_path):
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "cached_plan", stop)
     monkeypatch.setattr(calibration, "_program", stop)
+    for name in ("_program", "_plan_program"):
+        monkeypatch.setattr(expectation, name, stop)
     monkeypatch.setattr(devices, "device_memory", lambda: None)
     monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(executor, "choose_blocks", stop)

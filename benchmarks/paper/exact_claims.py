@@ -21,7 +21,7 @@ CHUNK = 20  # draws in one program
 
 
 @jo.experiment("on how many data draws each claim on regression holds in expectation, by round")
-def exact_claims(run, seed=0, draws=1000, draws_200=100):
+def exact_claims(run, seed=0, draws=200, draws_200=20):
     """Compute all expected gaps, and the share of draws on which each part of a claim holds."""
     parts = [part for part in PARTS if part.unit != "points"]
     sources = dict.fromkeys(source for part in parts for source in part.sources)
