@@ -76,7 +76,9 @@ class Expected:
         named = {k: ((*lead, *dims.get(k, ("round",))), v) for k, v in results.items()}
         data = xarray.Dataset(named)
         coords: dict[str, Any] = {"round": 1 + np.arange(data.sizes["round"])}
-        coords |= {name: ("setting", np.asarray(values)) for name, values in self.settings.items()}
+        for name, values in self.settings.items():
+            if not jnp.issubdtype(values.dtype, jax.dtypes.prng_key):  # no labels, but random keys
+                coords[name] = "setting", np.asarray(values)
         return data.assign_coords(coords)
 
 

@@ -154,6 +154,7 @@ def test_data_are_swept_by_their_keys():
     swept = jo.exact(
         ALGORITHMS["cobaaf"], jo.Channel(), jo.tasks.synthetic_regression(keys, **options), 3
     )
+    assert dict(swept.to_xarray().sizes)["setting"] == 2
     for row, key in enumerate(keys):
         task = jo.tasks.synthetic_regression(key, **options)
         one = jo.exact(ALGORITHMS["cobaaf"], jo.Channel(), task, 3)
