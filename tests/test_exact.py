@@ -1,7 +1,11 @@
 """Exact expectations agree with simulation, with moments by hand, and with their limits."""
 
+import dataclasses
+from pathlib import Path
+
 import jax
 import numpy as np
+import pandas
 import pytest
 import reference
 
@@ -188,3 +192,37 @@ def test_tasks_without_hessians_are_refused():
     redrawn = jo.tasks.synthetic_regression(0, users=2, samples=4, dim=2, redraw=True)
     with pytest.raises(jo.InputError, match=r"^task must be least squares"):
         jo.exact(ALGORITHMS["cotaf"], jo.Channel(), redrawn, 3)
+
+
+def test_the_page_shows_the_stored_claims(monkeypatch):
+    docs = Path(__file__).parent.parent / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    import put_exact_claims
+
+    page = (docs / "exact.md").read_text(encoding="utf-8")
+    stored = pandas.read_csv(docs / "results" / "exact_claims.csv")
+    assert put_exact_claims.put(stored, page) == page
+    last = stored[stored["round"] == 60].set_index("part")
+    assert last.verdict["5a"] == "holds for most draws" and f"{last.share['5a']:.0%}" == "68%"
+    assert stored[(stored.part == "1a") & (stored["round"] == 5)].share.item() == 1
+
+
+@pytest.mark.slow
+def test_claims_in_expectation(monkeypatch):
+    """A small run of the study: its shares are those of the gaps that it stores."""
+    folder = Path(__file__).parent.parent / "benchmarks" / "paper"
+    monkeypatch.syspath_prepend(str(folder))
+    import exact_claims
+
+    figures = dict(jo.figures.FIGURES)
+    for name in ("fig1", "fig2", "fig3"):
+        figures[name] = dataclasses.replace(figures[name], rounds=5)
+    monkeypatch.setattr(jo.figures, "FIGURES", figures)
+    monkeypatch.setattr(exact_claims, "CHUNK", 2)
+    report = exact_claims.exact_claims(draws=3, draws_200=1)
+    gaps = report.dataset["fig1 COTAF"] < report.dataset["fig1 noisy FedAvg"]
+    rows = report.csv[report.csv.part == "1b"]
+    np.testing.assert_array_equal(rows.holds, gaps.sum("draw"))
+    assert list(rows.draws) == [3] * 5 and list(rows["round"]) == [1, 2, 3, 4, 5]
+    assert [row[0][:4] for row in report.table[1:4]] == ["(1a)", "(1b)", "(2) "]
+    assert len(report.figure().axes) == 5

@@ -18,6 +18,14 @@ import jaxota as jo
 
 ROUNDS = (5, 10, 20, 30, 60)  # of the table
 CHUNK = 20  # draws in one program
+SAMPLED = 50  # draws of claims.py, the first ones here
+TITLES = {  # of the panels
+    "1": "BAAF < COTAF < noisy",
+    "2": "COBAAF < BAAF",
+    "3": "COBAAF near SCAFFOLD",
+    "4": "nearer with N = 200",
+    "5": "better with K = 20",
+}
 
 
 @jo.experiment("on how many data draws each claim on regression holds in expectation, by round")
@@ -42,6 +50,7 @@ def exact_claims(run, seed=0, draws=200, draws_200=20):
             "A draw counts where the expected gaps after that round are in the claimed order. "
             "± is half of the 95 % interval of the share (Wilson).",
             "Offline precoder, plans of infinitely many calibration runs.",
+            _on_sampled_draws(parts, holds),
         ],
         dataset=_dataset(gaps),
         csv=frame,
@@ -67,6 +76,13 @@ def _holds(part, gaps):
     """Whether a part holds in expectation [draw, round]."""
     count = min(len(gaps[source]) for source in part.sources)
     return part.holds(part.effects(lambda figure, label, _: gaps[figure, label][:count]))
+
+
+def _on_sampled_draws(parts, holds):
+    """Say on how many of the draws of claims.py each part holds after the last round."""
+    counts = {part.name: holds[part.name][:SAMPLED, -1] for part in parts}
+    words = [f"({name}) {own.sum()} of {len(own)}" for name, own in counts.items()]
+    return f"On the draws of claims.py, after the last round: {', '.join(words)}."
 
 
 def shares(parts, holds):
@@ -136,6 +152,7 @@ def draw(parts, frame):
             axes.axhline(50, color="black", linewidth=0.5)
             axes.set_ylim(-3, 103)
             axes.legend(loc="best", handlelength=2.5)
-            jo.style.label_axes(axes, "round $R$", f"claim {claim}")
+            jo.style.label_axes(axes, "round $R$", "")
+            axes.set_title(f"{claim}: {TITLES[claim]}", fontsize=7)
         panels[0].set_ylabel("share of data draws (%)")
     return figure
