@@ -1,17 +1,12 @@
 """`exact`: expected curves of linear algorithms on least squares, without Monte Carlo.
 
-With minibatches drawn with replacement, gains that are known beforehand and an affine estimate, one
-round maps the mean and the second moment of the broadcast state linearly. The state is s = (θ̂, 1),
-with controls s = (θ̂^r, θ̂^{r−1}, ĉ^r, 1). S = E[s sᵀ] is carried from round to round, in float64.
-
-Given s, user i ends its K steps at θ_i, of mean Φ_i s and second moment M_i = E[θ_i θ_iᵀ]. Users
-draw independently, so that their average has the mean Φ̄ s and, given s, the covariance
-(1/N²) Σ_i (M_i − Φ_i S Φ_iᵀ), to which the channel adds ν·I.
+`jaxota.theory.recursion` maps the moments of the broadcast state through the rounds. Here are the
+entry, the links of a channel, and the plan.
 """
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxota._core import arguments, inputs
-from jaxota._core.part import Scalar, part, suggest_keywords
+from jaxota._core.part import part, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free
@@ -27,6 +22,7 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Block, Channel, noise_over
 from jaxota.stages.fading import ideal_link
 from jaxota.tasks.problem import Task
+from jaxota.theory.recursion import Data, Heard, Link, run
 
 if TYPE_CHECKING:
     import xarray
@@ -187,44 +183,6 @@ def _plan_program(rounds: int, algorithm: Algorithm, task: Any) -> Plan:
     return _plan(rounds, algorithm, task.problem(0))
 
 
-class _Data(NamedTuple):
-    """The users' least squares problems, in float64."""
-
-    hessians: Float[Array, "user d d"]
-    slopes: Float[Array, "user d"]  # −∇f_i(0)
-    features: Float[Array, "user sample d"]
-    targets: Float[Array, "user sample"]
-    counts: Float[Array, "user"]
-
-
-class _Link(NamedTuple):
-    """One block's way to the server: [round], or one round's."""
-
-    energy: Array  # P/α, the ‖·‖² that spends the whole budget
-    noise: Array  # ν·n², for n users heard
-    gain: Array  # of the estimate, gain·received + offset
-    offset: Array
-
-
-class _Heard(NamedTuple):
-    """Expectations over n, the number of users heard."""
-
-    anyone: Scalar  # P(n ≥ 1)
-    inverse: Scalar  # E[1/n; n ≥ 1]
-    inverse_square: Scalar  # E[1/n²; n ≥ 1]
-
-
-class _Moments(NamedTuple):
-    """Moments of the users' vectors in one round, θ_i or c_i, and the error of their average."""
-
-    energy: Float[Array, "user"]  # E‖Δ_i‖², or E‖c_i‖²
-    mean: Float[Array, "user"]  # over coordinates
-    var: Float[Array, "user"]
-    average_mean: Scalar  # over coordinates of the average
-    average_var: Scalar
-    error: Scalar  # E‖estimate − true average‖²
-
-
 def _expected(
     rounds: int, algorithm: Algorithm, channel: Channel, task: Any, plan: Plan | None
 ) -> tuple[Array, Expected]:
@@ -238,7 +196,7 @@ def _expected(
     links = tuple(
         _link(algorithm, carrier, problem, block, rows[block], rounds) for block in blocks
     )
-    states, moments = _run(rounds, algorithm, data, heard, links)
+    states, moments = run(rounds, algorithm, data, heard, links)
     half = data.hessians.mean(0) / 2.0
     optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
     residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
@@ -258,26 +216,26 @@ def _expected(
     return jnp.stack([link.energy for link in links]), expected
 
 
-def _doubles(problem: Any) -> _Data:
+def _doubles(problem: Any) -> Data:
     """Return a problem's data in float64, with Hessians of that precision."""
     features, targets, counts = (
         x.astype("float64") for x in (problem.features, problem.targets, problem.counts)
     )
     hessians = 2.0 * jnp.einsum("nsd,nse->nde", features, features) / counts[:, None, None]
     slopes = 2.0 * jnp.einsum("nsd,ns->nd", features, targets) / counts[:, None]
-    return _Data(hessians, slopes, features, targets, counts)
+    return Data(hessians, slopes, features, targets, counts)
 
 
-def _heard(carrier: Any, users: int) -> _Heard:
+def _heard(carrier: Any, users: int) -> Heard:
     """Return expectations over n ~ Binomial(S, q): S participants, each heard with chance q."""
     chance = carrier.fading.chance() if hasattr(carrier, "fading") else None
     chosen = getattr(carrier, "participants", None)
     if chance is None and chosen is None:
-        return _Heard(*(jnp.float64(x) for x in (1.0, 1.0 / users, 1.0 / users**2)))
+        return Heard(*(jnp.float64(x) for x in (1.0, 1.0 / users, 1.0 / users**2)))
     n = jnp.arange(1.0, users + 1.0)
     total = jnp.float64(users if chosen is None else chosen)
     chances = jax.scipy.stats.binom.pmf(n, total, jnp.float64(1.0 if chance is None else chance))
-    return _Heard(chances.sum(), (chances / n).sum(), (chances / n**2).sum())
+    return Heard(chances.sum(), (chances / n).sum(), (chances / n**2).sum())
 
 
 def _power_share(carrier: Any, users: int) -> Any:
@@ -291,13 +249,13 @@ def _power_share(carrier: Any, users: int) -> Any:
 
 def _link(
     algorithm: Algorithm, carrier: Any, problem: Any, number: int, rows: Any, rounds: int
-) -> _Link:
+) -> Link:
     """Return the link of a block in every round; `rows` are its moments in the plan."""
     users, ones = problem.users, jnp.ones(rounds)
     power = (carrier.power, carrier.control_budget)[number]
     noise = noise_over(power, carrier, problem.dim)
     if noise is None:
-        return _Link(ones, 0.0 * ones, ones, 0.0 * ones)
+        return Link(ones, 0.0 * ones, ones, 0.0 * ones)
     reach = (algorithm.local.reach, jnp.float32(1.0))[number]
     floor = carrier.fading.floors[number]
     estimate: Any = algorithm.estimate
@@ -305,12 +263,12 @@ def _link(
     absent: Any = None
     unknown = jnp.full(users, jnp.nan)
 
-    def one(row: Any) -> _Link:
+    def one(row: Any) -> Link:
         block = Block(absent, absent, absent, power, reach, row, energies=unknown)
         energy = algorithm.precode.energy(block)
         received = jnp.where(noise == 0, 0.0, noise * energy) / floor**2
         affine = estimate.affine(jnp.sqrt(received) / users, block, ideal_link(users))
-        return _Link(*(jnp.asarray(x, "float64") for x in (energy, received, *affine)))
+        return Link(*(jnp.asarray(x, "float64") for x in (energy, received, *affine)))
 
     if rows is None:
         return jax.tree.map(lambda x: x * ones, one(None))
@@ -320,8 +278,8 @@ def _link(
 def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
     """Return the plan of noise-free runs on the calibration share of the data."""
     data, ones = _doubles(problem.head()), jnp.ones(rounds)
-    links = (_Link(ones, 0.0 * ones, ones, 0.0 * ones),) * 2
-    _, (model, *control) = _run(rounds, algorithm, data, _heard(None, problem.users), links)
+    links = (Link(ones, 0.0 * ones, ones, 0.0 * ones),) * 2
+    _, (model, *control) = run(rounds, algorithm, data, _heard(None, problem.users), links)
     averages = {"average_mean": model.average_mean, "average_var": model.average_var}
     plan = Plan(model.energy.max(1), model.mean, model.var, **averages)
     for moments in control:
@@ -333,136 +291,3 @@ def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
             average_control_var=moments.average_var,
         )
     return plan
-
-
-def _run(
-    rounds: int, algorithm: Algorithm, data: _Data, heard: _Heard, links: tuple[_Link, ...]
-) -> tuple[Float[Array, "round m m"], tuple[_Moments, ...]]:
-    """Return S after every round, and the moments of each block, from θ^0 ~ N(0, I)."""
-    local: Any = algorithm.local
-    dim, steps = data.slopes.shape[1], local.linear_steps()
-    size = 1 + (3 if local.controlled else 1) * dim
-    start = jnp.zeros((size, size)).at[-1, -1].set(1.0).at[:dim, :dim].set(jnp.eye(dim))
-    if local.controlled:
-        # θ̂^{−1} = θ^0, and ĉ^0 = 0 or, with a warm start, the mean gradient at θ^0.
-        gradient = _gradient(data.hessians.mean(0), data.slopes.mean(0), jnp.eye(dim, size))
-        control = gradient if steps.warm_start else jnp.zeros((dim, size))
-        first = jnp.concatenate([*[jnp.eye(dim, size)] * 2, control, jnp.eye(1, size, size - 1)])
-        start = first @ start @ first.T
-    # Without a warm start, the steps of round 1 are plain.
-    corrected = jnp.ones(rounds).at[0].set(1.0 if steps.warm_start else 0.0)
-    return jax.lax.scan(
-        functools.partial(_one_round, local, data, heard), start, (corrected, links)
-    )[1]
-
-
-def _gradient(hessian: Array, slope: Array, place: Float[Array, "d m"]) -> Float[Array, "d m"]:
-    """Return ∇f_i at the model `place`·s, as a map of s."""
-    return (hessian @ place).at[:, -1].add(-slope)
-
-
-def _one_round(
-    local: Any,
-    data: _Data,
-    heard: _Heard,
-    s: Float[Array, "m m"],
-    row: tuple[Scalar, tuple[_Link, ...]],
-) -> tuple[Float[Array, "m m"], tuple[Float[Array, "m m"], tuple[_Moments, ...]]]:
-    """Map S through one round; returns it twice, as state and as result, and the moments."""
-    corrected, links = row
-    (users, dim), size = data.slopes.shape, len(s)
-    places = [jnp.eye(dim, size, start) for start in range(0, size - 1, dim)]
-    phi, second = jax.vmap(lambda own: _user_steps(local, own, corrected, places, s))(data)
-    mean = phi.mean(0)
-    # Averages over a random set of n users: one user counts 1/n in them, two users 1 − 1/n.
-    explained = jnp.einsum("ndm,mk,nek->de", phi, s, phi)
-    pairs = (users**2 * (mean @ s @ mean.T) - explained) / max(users * (users - 1), 1)
-    single = second.sum(0) / users
-    average = heard.inverse * single + (heard.anyone - heard.inverse) * pairs
-    moments = [_moments(phi, second, mean, average, places[0], s, heard, links[0])]
-    sent, noises = [mean], [average - heard.anyone * (mean @ s @ mean.T)]
-    if local.controlled:
-        controls = jax.vmap(lambda h, b: _gradient(h, b, places[0]))(data.hessians, data.slopes)
-        square = jnp.einsum("ndm,mk,nek->nde", controls, s, controls)
-        mean = controls.mean(0)
-        parts = controls, square, mean, mean @ s @ mean.T, jnp.zeros((dim, size))
-        moments.append(_moments(*parts, s, heard, links[1]))
-        sent, noises = [*sent, mean], [*noises, jnp.zeros((dim, dim))]
-    estimates = [(k.gain * m).at[:, -1].add(k.offset) for k, m in zip(links, sent, strict=False)]
-    # s' = (estimate of the model, the model before, estimate of the controls, 1).
-    rows = [
-        estimates[0],
-        *[places[0]] * (len(sent) - 1),
-        *estimates[1:],
-        jnp.eye(1, size, size - 1),
-    ]
-    step = jnp.concatenate(rows)
-    after = heard.anyone * (step @ s @ step.T) + (1.0 - heard.anyone) * s  # silence changes nothing
-    for place, link, noise in zip((0, 2 * dim), links, noises, strict=False):
-        received = noise + heard.inverse_square * link.noise * jnp.eye(dim)
-        block = slice(place, place + dim)
-        after = after.at[block, block].add(link.gain**2 * received)
-    return after, (after, tuple(moments))
-
-
-def _user_steps(
-    local: Any, data: _Data, corrected: Scalar, places: list[Array], s: Float[Array, "m m"]
-) -> tuple[Float[Array, "d m"], Float[Array, "d d"]]:
-    """Return Φ_i and M_i of one user after its K steps."""
-    hessian, slope, features, targets, count = data
-    dim, pull = len(slope), local.linear_steps().pull
-    eta, start = jnp.float64(local.step_size), places[0]
-    # θ ← shrink·θ + shift·s − η·(g − E[g | θ])
-    shrink = (1.0 - eta * pull) * jnp.eye(dim) - eta * hessian
-    shift = eta * (pull * start).at[:, -1].add(slope)
-    if local.controlled:
-        shift -= eta * corrected * (places[2] - _gradient(hessian, slope, places[1]))
-
-    def gradient_covariance(mean: Array, second: Array) -> Array:
-        """Return E[Cov(g | θ)]: that of one sample, over the size of a minibatch."""
-        square = jnp.einsum("sd,de,se->s", features, second, features)
-        residual = square - 2.0 * targets * (features @ mean) + targets**2  # E(a_jᵀθ − b_j)²
-        sample = 4.0 / count * jnp.einsum("s,sd,se->de", residual, features, features)
-        cross = jnp.outer(hessian @ mean, slope)
-        full = hessian @ second @ hessian - cross - cross.T + jnp.outer(slope, slope)
-        return (sample - full) / local.batch
-
-    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        phi, second = carry
-        cross = shrink @ phi @ s @ shift.T
-        after = shrink @ second @ shrink.T + cross + cross.T + shift @ s @ shift.T
-        if local.batch is not None:
-            after += eta**2 * gradient_covariance(phi @ s[:, -1], second)
-        return (shrink @ phi + shift, after), None
-
-    return jax.lax.scan(step, (start, start @ s @ start.T), None, local.steps)[0]
-
-
-def _moments(
-    phi: Float[Array, "user d m"],
-    second: Float[Array, "user d d"],
-    mean_phi: Float[Array, "d m"],
-    average: Float[Array, "d d"],
-    origin: Float[Array, "d m"],
-    s: Float[Array, "m m"],
-    heard: _Heard,
-    link: _Link,
-) -> _Moments:
-    """Return a block's moments; users hold `phi`·s on average, and send it less `origin`·s."""
-    dim, squares = phi.shape[1], jnp.trace(second, axis1=1, axis2=2)
-    cross = jnp.einsum("ndm,mk,dk->n", phi, s, origin)
-    mean, centre = (phi @ s[:, -1]).mean(1), mean_phi @ s[:, -1]
-    total = jnp.trace(average)  # E‖average‖², where somebody is heard
-    # estimate − average = gain·noise − (1 − gain)·average + offset
-    error = link.gain**2 * heard.inverse_square * link.noise * dim + (1.0 - link.gain) ** 2 * total
-    error += (
-        heard.anyone * link.offset * (dim * link.offset - 2.0 * (1.0 - link.gain) * centre.sum())
-    )
-    return _Moments(
-        energy=squares - 2.0 * cross + jnp.trace(origin @ s @ origin.T),
-        mean=mean,
-        var=squares / dim - mean**2,
-        average_mean=centre.mean(),
-        average_var=total / dim - centre.mean() ** 2,
-        error=error,
-    )
