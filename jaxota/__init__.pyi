@@ -8,6 +8,7 @@ from . import theory as theory
 from ._core.part import part as part
 from ._core.part import static as static
 from ._core.part import traced as traced
+from ._core.state import Checkpoint as Checkpoint
 from ._core.state import Plan as Plan
 from ._core.state import State as State
 from .algorithms import Algorithm as Algorithm

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxota._core import files, inputs
 from jaxota._core.part import Path, part, static
+from jaxota._core.state import Checkpoint
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class History:
         settings: [setting] the swept values of each name.
         grid: of a product of settings the names of its axes and their sizes, in the order of
             [setting].
+        state: the last state of every trial, on request: `simulate(..., state=...)` continues from
+            it.
         every: how many rounds pass between two evaluations.
+        done: rounds before the first row, where a run was continued.
 
     A sweep puts an axis [setting] before all others.
     """
@@ -79,8 +83,10 @@ class History:
     average: Models = None
     average_scores: dict[str, ByTrial] = dataclasses.field(default_factory=dict)
     settings: dict[str, Settings] = dataclasses.field(default_factory=dict)
+    state: Checkpoint | None = None
     grid: tuple[tuple[str, int], ...] = static(default=())
     every: int = static(default=1)
+    done: int = static(default=0)
 
     replace = dataclasses.replace
 
@@ -149,8 +155,8 @@ class History:
         dataset = xarray.Dataset(results)
         sizes = dataset.sizes
         coordinates: dict[Any, Any] = {name: np.arange(size) for name, size in sizes.items()}
-        coordinates["round"] = 1 + np.arange(sizes["round"])
-        coordinates["evaluation"] = self.every * (1 + np.arange(sizes["evaluation"]))
+        coordinates["round"] = self.done + 1 + np.arange(sizes["round"])
+        coordinates["evaluation"] = self.done + self.every * (1 + np.arange(sizes["evaluation"]))
         for name, values in self.settings.items():
             if values.ndim == 1 and not _is_key(values):
                 along = name if name in axes else "setting"
@@ -173,6 +179,7 @@ class History:
         dataset = self.to_xarray().assign_attrs(
             format=_FORMAT,
             every=self.every,
+            done=self.done,
             scores=json.dumps(list(self.scores)),
             average_scores=json.dumps(list(self.average_scores)),
             settings=json.dumps(list(self.settings)),
@@ -185,6 +192,9 @@ class History:
                 values = jax.random.key_data(values)
             axes = ["setting", *(f"{name}_{axis}" for axis in range(1, values.ndim))]
             dataset[name] = axes, np.asarray(values), attributes
+        for number, leaf in enumerate(self.state.leaves if self.state is not None else ()):
+            axes = ["trial", *(f"state_{number}_{axis}" for axis in range(1, leaf.ndim))]
+            dataset[f"state_{number}"] = axes, np.asarray(leaf)
         # Every bit is kept, NaN included, and checksums reveal damage.
         stored: dict[Any, Any] = {
             k: {"_FillValue": None, "fletcher32": True}
@@ -220,7 +230,9 @@ class History:
                 average_scores={k: values(f"average_{k}") for k in names["average_scores"]},
                 settings={name: _setting(dataset[name], grid) for name in names["settings"]},
                 grid=grid,
+                state=_stored_state(dataset),
                 every=int(dataset.attrs["every"]),
+                done=int(dataset.attrs.get("done", 0)),
                 **{name: values(name) if name in dataset else None for name in DIMENSIONS},
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
@@ -230,6 +242,14 @@ class History:
 
 def _is_key(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
+
+
+def _stored_state(dataset: "xarray.Dataset") -> Checkpoint | None:
+    """Return the state in a stored history, None without one."""
+    count = sum(str(name).startswith("state_") for name in dataset)
+    leaves = tuple(jnp.asarray(dataset[f"state_{number}"].values) for number in range(count))
+    rounds = dataset.sizes["round"] + int(dataset.attrs.get("done", 0))
+    return Checkpoint(leaves, rounds) if leaves else None
 
 
 def _setting(variable: "xarray.DataArray", grid: tuple[tuple[str, int], ...]) -> Settings:

@@ -258,7 +258,7 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
 def _band(history: Any, metric: Any, whose: str) -> Band:
     values = stats.scores(history, metric, whose)
     every = history.every if metric in history.scores else 1
-    return every * (1 + np.arange(values.shape[1])), stats.interval(values)
+    return history.done + every * (1 + np.arange(values.shape[1])), stats.interval(values)
 
 
 def _label_counts(task: Any) -> Int[np.ndarray, "label user"]:

@@ -19,7 +19,7 @@ from jaxota._core import prng, stage_checks
 from jaxota._core.arguments import Options
 from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, Scalar, Vector
-from jaxota._core.state import Info, Ledger, Moments, Plan, State
+from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
 from jaxota.stages.channel import Block, Carrier, Channel, noise_over, superpose
@@ -180,7 +180,8 @@ def _accumulate(state: State, model: Vector, contraction: Scalar) -> tuple[Vecto
     The weights grow without bound. Kept in units of the newest, their sum does not overflow.
     """
     weight = jnp.maximum(1.0 - contraction / 2.0, 0.0) * state.weight + 1.0
-    return state.average + (model - state.average) / weight, weight
+    # Not divided by the weight: XLA would multiply by 1/weight in some programs and not in others.
+    return state.average + (model - state.average) * (1.0 / weight), weight
 
 
 def one_trial(
@@ -190,9 +191,10 @@ def one_trial(
     channel: Carrier,
     problem: Problem,
     moments: tuple[Rows, ...],
-    model: Vector | None,
+    start: Any,
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
+    done: int = 0,
 ) -> tuple[tuple[State, ...], tuple[Any, ...]]:
     """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
@@ -200,9 +202,11 @@ def one_trial(
         key, trial: the experiment's key, and the number of the trial, which is folded in.
         algorithms, channel, problem: the parts; `problem` has the users' data of this trial.
         moments: rows of each algorithm's plan, block by block.
-        model: [d] where all start; `None` to draw it from the task.
+        start: [d] the model where all start, or the leaves of the only algorithm's state to go on
+            from; `None` to draw a model from the task.
         rounds: R.
         reveal: `reveal(r, before, info, after)` is kept of each round.
+        done: rounds before the first one, if the run goes on.
 
     Returns:
         Each algorithm's last state, and what was revealed of its rounds [round, …].
@@ -210,11 +214,14 @@ def one_trial(
     algorithms = [stage_checks.checked(each, "algorithm", problem) for each in algorithms]
     channel = stage_checks.checked(channel, "channel", problem)
     # One split for the trial: a round's keys depend on the trial and on r, not on R.
-    keys = prng.split(prng.fold_in(key, trial), 3 + 7 * rounds)
-    k_init, k_start, k_rounds = keys[0], keys[1:3], keys[3:].reshape(rounds, 7)
+    keys = prng.split(prng.fold_in(key, trial), 3 + 7 * (done + rounds))
+    k_init, k_start, k_rounds = keys[0], keys[1:3], keys[3 + 7 * done :].reshape(rounds, 7)
+    model = start if start is not None and not done else None
     if model is None:
         model = stage_checks.checked_problem(problem).init(k_init)
     states = tuple(_first_state(k_start, each, channel, problem, model) for each in algorithms)
+    if done:
+        states = (stage_checks.state(start, states[0]),)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
@@ -257,11 +264,15 @@ def run_all(
     channel: Channel,
     task: Task,
     plans: Sequence[Plan | None],
-    initial: Float[Array, "trial d"] | None,
+    start: Float[Array, "trial d"] | tuple[Array, ...] | None,
 ) -> tuple[History, ...]:
-    """Run several algorithms side by side, each with its plan; to be compiled."""
-    every = options.every
+    """Run several algorithms side by side, each with its plan; to be compiled.
+
+    `start` holds initial models, or the leaves [trial, …] of states to continue from.
+    """
+    every, done = options.every, options.done
     moments = tuple(map(Algorithm.moments, algorithms, plans))
+    moments = jax.tree.map(lambda rows: rows[done : done + options.rounds], moments)
 
     def trial(t: Int[Array, ""]) -> Any:
         problem = stage_checks.problem(task, t)
@@ -278,11 +289,13 @@ def run_all(
         def last(algorithm: Algorithm, state: State) -> dict[str, Any]:
             model = algorithm.server.output(state.model, state.server)
             scores = score(state.average) if options.average_scores else {}
-            return {"model": model, "average": state.average, "average_scores": scores}
+            kept = tuple(jax.tree.leaves(state)) if options.keep_state else None
+            results = {"model": model, "average": state.average, "average_scores": scores}
+            return results | {"state": kept}
 
-        start = initial[t] if initial is not None else None
-        run = key, t, algorithms, channel, problem, moments, start, options.rounds
-        states, revealed = one_trial(*run, reveal)
+        own = jax.tree.map(lambda values: values[t], start)
+        run = key, t, algorithms, channel, problem, moments, own, options.rounds
+        states, revealed = one_trial(*run, reveal, done)
         return tuple(map(last, algorithms, states)), revealed
 
     histories = []
@@ -290,7 +303,9 @@ def run_all(
         stage_checks.check_scores(scores)
         # Rounds in between were not scored: `reveal` put zeros there.
         scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
-        histories.append(History(scores=scores, **record, **last, every=every))
+        if options.keep_state:
+            last["state"] = Checkpoint(last["state"], done + options.rounds)
+        histories.append(History(scores=scores, **record, **last, every=every, done=done))
     return tuple(histories)
 
 

@@ -4,13 +4,13 @@ import functools
 from typing import Any
 
 import jax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import inputs
 from jaxota._core.arguments import Options, experiment, refuse_swept
 from jaxota._core.devices import compiled, on_devices
 from jaxota._core.part import Numbers, Seed, suggest_keywords
-from jaxota._core.state import Plan
+from jaxota._core.state import Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan, measure
 from jaxota.history import History
@@ -33,6 +33,8 @@ def simulate(
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
+    state: Checkpoint | None = None,
+    keep_state: bool = False,
 ) -> History:
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
 
@@ -48,12 +50,16 @@ def simulate(
             share what `calibrate` runs, and remembered.
         initial: [trial, d] models to start from; by default the task draws them, as calibration
             does: to calibrate from models of your own, give the plan of `calibrate(...,
-            initial=...)`.
+            initial=...)`. Models alone do not continue a run: see `state`.
         every: the task is scored after rounds every, 2·every, …
         calibration_trials: runs that calibration averages over, where a plan is measured. Each is
             about the work of a trial, so that fewer of them, or a `plan`, save most of a short
             run's time.
         user_power: also keep every user's power ratio, [trial, round, user].
+        state: the `state` of a history made with `keep_state=True`: continue that run for `rounds`
+            more rounds, with its models, controls, memories and place in the plan. With the same
+            key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.
+        keep_state: also keep the last state of every trial, to continue from.
 
     Invalid arguments raise `InputError` before anything is compiled. Inside your own `jax.jit` or
     `jax.vmap`, shapes, counts and choices do so too; invalid traced numbers (a step size below 0,
@@ -63,7 +69,7 @@ def simulate(
     setup = key, algorithm, channel, task, rounds, trials
     with inputs.traced_checks() as checks:
         arguments, options = experiment(
-            *setup, plan, initial, every, calibration_trials, user_power
+            *setup, plan, initial, every, calibration_trials, user_power, state, keep_state
         )
     refuse_swept(**{name: arguments[name] for name in PARTS})
     arguments["plan"] = cached_plan(options, **arguments)
@@ -79,27 +85,29 @@ def program(
     options: Options,
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
-    initial: Float[Array, "trial d"] | None,
+    start: Any,
     axes: tuple[int | None, ...] | None = None,
     **parts: Any,
 ) -> History:
     """Run all trials, in every setting if there are several: `simulate` and `sweep`, compiled.
 
-    `axes` says for each leaf of the parts whether it has a row for each setting, 0, or not, None.
+    `start` is as in `run_all`. `axes` says for each leaf of the parts whether it has a row for each
+    setting, 0, or not, None.
     """
     leaves, structure = jax.tree.flatten(parts)
 
     def setting(values: list[Any], trials: Int[Array, "trial"]) -> History:
-        key, initial, *leaves = values
+        key, start, *leaves = values
         parts = jax.tree.unflatten(structure, leaves)
-        return run(options, key=key, trials=trials, initial=initial, **parts)
+        return run(options, key=key, trials=trials, start=start, **parts)
 
     axes = axes if axes is not None else (None,) * len(leaves)
-    return on_devices(setting, options.over, [key, initial, *leaves], (None, None, *axes), trials)
+    return on_devices(setting, options.over, [key, start, *leaves], (None, None, *axes), trials)
 
 
 def run(options: Options, algorithm: Algorithm, plan: Plan | None, **others: Any) -> History:
     """Run one algorithm; `others` are the other arguments of `run_all`; to be compiled."""
     if algorithm.needs and plan is None:
-        plan = measure(options, others["key"], algorithm, others["task"], initial=None)
+        all_rounds = options._replace(rounds=options.done + options.rounds)
+        plan = measure(all_rounds, others["key"], algorithm, others["task"], initial=None)
     return run_all(options, algorithms=(algorithm,), plans=(plan,), **others)[0]

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxota._core import devices, inputs, stage_checks
 from jaxota._core.devices import Spread, gathered, spread, trials_at_once
 from jaxota._core.part import Bounds, Numbers, Seed
-from jaxota._core.state import PLANNED, Plan
+from jaxota._core.state import PLANNED, Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -26,6 +26,8 @@ class Options(NamedTuple):
     chunk: int  # trials in flight at once, on each device
     over: Spread = Spread()  # devices
     average_scores: bool = False  # whether the weighted average is scored, too
+    done: int = 0  # rounds before the first one, where a run continues
+    keep_state: bool = False
 
 
 class Setting(NamedTuple):
@@ -61,17 +63,22 @@ def experiment(
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
+    state: Checkpoint | None = None,
+    keep_state: bool = False,
 ) -> tuple[dict[str, Any], Options]:
     """Return the arguments (traced) and options (static) of the program of one experiment."""
     user_power = inputs.chosen("user_power", user_power, (False, True))
+    keep_state = inputs.chosen("keep_state", keep_state, (False, True))
     workload = Workload(rounds, trials, calibration_trials, user_power, calibrated=plan is None)
     setting, options = checked_setting(algorithm, channel, task, workload, every)
+    leaves, done = _state(state, initial, trials)
+    options = options._replace(done=done, keep_state=keep_state)
     arguments = {
         "key": inputs.key("key", key),
         "trials": jnp.arange(trials, dtype="int32"),
         **setting._asdict(),
-        "plan": _plan(plan, setting, options.rounds),
-        "initial": _initial(initial, trials, setting.task),
+        "plan": _plan(plan, setting, done + options.rounds),
+        "start": _initial(initial, trials, setting.task) if leaves is None else leaves,
     }
     return arguments, _on_devices(options, arguments, trials)
 
@@ -98,7 +105,8 @@ def calibration(
 
 def calibration_options(options: Options, arguments: dict[str, Any]) -> Options:
     """Return the options of the program that measures the plan for a run with `options`."""
-    options = options._replace(every=1, user_power=False, average_scores=False)
+    rounds = options.done + options.rounds
+    options = Options(rounds, 1, options.calibration_trials, False, options.chunk)
     return _on_devices(options, arguments, options.calibration_trials)
 
 
@@ -193,17 +201,38 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
             inputs.require(f"plan.{name}", array, Bounds(infinite=True), diverged)
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
-        shape = (rounds, users) if need in ("mean", "var") else (rounds,)
+        by_user = (users,) if need in ("mean", "var") else ()
         for name in PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
             if value is None:
                 raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")
-            if value.shape[-len(shape) :] != shape:
+            rows, *others = value.shape[-1 - len(by_user) :]
+            if rows < rounds or tuple(others) != by_user:  # a plan may be that of a longer run
                 raise InputError(
-                    f"plan.{name} must have shape {list(shape)} for rounds={rounds} and "
+                    f"plan.{name} must have shape {[rounds, *by_user]} for rounds={rounds} and "
                     f"users={users}, got {list(value.shape)}"
                 )
     return gathered(plan)
+
+
+def _state(
+    state: Checkpoint | None, initial: Numbers | None, trials: int
+) -> tuple[tuple[Array, ...] | None, int]:
+    """Return the leaves of a state to continue from, None without one, and its rounds."""
+    if state is None:
+        return None, 0
+    if not isinstance(state, Checkpoint):
+        raise InputError(
+            f"state must be the state of a history made with keep_state=True, "
+            f"got {inputs.shown(state)}"
+        )
+    if initial is not None:
+        raise InputError("initial must be None with state, which holds the models to start from")
+    leaves = tuple(map(jnp.asarray, state.leaves))
+    for leaf in leaves:
+        if leaf.shape[:1] != (trials,):
+            raise InputError(f"state must hold trials = {trials}, got {leaf.shape[:1]}")
+    return gathered(leaves), inputs.whole("state.rounds", state.rounds, 1)
 
 
 def _initial(

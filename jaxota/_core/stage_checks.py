@@ -332,6 +332,23 @@ def checked_problem(problem: Any) -> Any:
     return Checked(problem, "task.problem(...)", stages.Problem, problem)
 
 
+def state(leaves: Any, like: State) -> State:
+    """Return the state with these leaves, which must be those of a state `like` that of a run."""
+    named, structure = jax.tree_util.tree_flatten_with_path(like)
+    if len(leaves) != len(named):
+        raise InputError(
+            f"state must be of the same algorithm and channel: it holds {len(leaves)} arrays, and "
+            f"theirs has {len(named)}"
+        )
+    for got, (path, want) in zip(leaves, named, strict=True):
+        if (got.shape, got.dtype) != (want.shape, want.dtype):
+            raise InputError(
+                f"state{jax.tree_util.keystr(path)} must be {_shapes(want)} in each trial, as the "
+                f"algorithm and the task have it, got {_shapes(got)}"
+            )
+    return jax.tree.unflatten(structure, leaves)
+
+
 def gradient(method: str, value: Any, model: Any) -> Any:
     """Return `value`, the gradient at `model` that a `method` of the problem returned."""
     path = f"task.problem(...).{method}(...)"

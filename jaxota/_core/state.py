@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from jaxota._core import files, inputs
-from jaxota._core.part import Memory, Path, Scalar, Traced, Vector, part, traced
+from jaxota._core.part import Memory, Path, Scalar, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 
 
@@ -36,6 +36,21 @@ class State:
     average: Vector
     weight: Scalar
     fading: Memory
+
+    replace = dataclasses.replace
+
+
+@part
+class Checkpoint:
+    """The states of all trials after some rounds, from which `simulate(..., state=...)` continues.
+
+    Attributes:
+        leaves: arrays [trial, …], in the order of the leaves of the algorithm's state.
+        rounds: the rounds that were run.
+    """
+
+    leaves: tuple[Array, ...]
+    rounds: int = static(at_least=1)
 
     replace = dataclasses.replace
 

@@ -60,7 +60,7 @@ def _block(
     def run(values: list[Any], trials: Int[Array, "trial"]) -> tuple[History, ...]:
         key, *rest = values
         parts, plans = jax.tree.unflatten(structure, rest)
-        return run_all(options, key, trials, **parts, plans=plans, initial=None)
+        return run_all(options, key, trials, **parts, plans=plans, start=None)
 
     all_axes = None, *axes, *[0] * (len(leaves) - len(axes))
     histories = on_devices(run, options.over, [key, *leaves], all_axes, trials)
