@@ -193,7 +193,8 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
             inputs.require(f"plan.{name}", array, Bounds(infinite=True), diverged)
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
-        shape = (rounds, users) if need in ("mean", "var") else (rounds,)
+        by_user = need in ("mean", "var", "sent_mean", "sent_var")
+        shape = (rounds, users) if by_user else (rounds,)
         for name in PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
             if value is None:
