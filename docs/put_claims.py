@@ -15,14 +15,13 @@ import claims_page  # noqa: E402 (found by the line above)
 
 def main(folder: Path) -> None:
     frame = claims_page.read(folder / "claims.csv")
-    tables = {
-        ROOT / "README.md": (claims_page.short(frame), claims_page.SHORT),
-        ROOT / "docs" / "claims.md": (claims_page.markdown(frame), claims_page.FULL),
-    }
+    readme, page = ROOT / "README.md", ROOT / "docs" / "claims.md"
     # All pages are made before one is written: a missing mark must change nothing.
-    pages = {path: claims_page.put(*own, path.read_text("utf-8")) for path, own in tables.items()}
-    for path, page in pages.items():
-        path.write_text(page, encoding="utf-8")
+    short = claims_page.put(claims_page.short(frame), claims_page.SHORT, readme.read_text("utf-8"))
+    full = claims_page.put(claims_page.markdown(frame), claims_page.FULL, page.read_text("utf-8"))
+    full = claims_page.put(claims_page.by_round(frame), claims_page.ROUNDS, full)
+    readme.write_text(short, encoding="utf-8")
+    page.write_text(full, encoding="utf-8")
     for name in ("claims.csv", "claims.png"):
         shutil.copyfile(folder / name, ROOT / "docs" / "results" / name)
 

@@ -44,6 +44,7 @@ from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein
 from .stages.estimate import PooledMMSE as PooledMMSE
 from .stages.estimate import ReportedMMSE as ReportedMMSE
+from .stages.estimate import UpdateMMSE as UpdateMMSE
 from .stages.fading import Fading as Fading
 from .stages.fading import Inversion as Inversion
 from .stages.fading import Link as Link

@@ -119,9 +119,11 @@ def observe(
     algorithms = (noise_free(algorithm),)
 
     def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
-        # The prior is on the local weights θ_i, not on the updates, and on the controls c_i.
+        # The paper's prior is on the local weights θ_i and on the controls c_i.
         held: tuple[Any, ...] = before.model[None] + info.moved, info.controls
-        return tuple(_moments(*block) for block in zip(info.blocks, held, strict=False))
+        model, *control = (_moments(*block) for block in zip(info.blocks, held, strict=False))
+        # That of `UpdateMMSE` is on the updates.
+        return (*model, info.moved.mean(-1), info.moved.var(-1)), *control
 
     def trial(t: Int[Array, ""]) -> Any:
         start = initial[t % len(initial)] if initial is not None else None
@@ -156,19 +158,14 @@ def pool(*blocks: tuple[Array, ...]) -> Plan:
 
 # The plan's names for the moments of the model block, and of the control block.
 _FIELDS = (
-    "update_energy model_mean model_var average_mean average_var",
+    "update_energy model_mean model_var average_mean average_var update_mean update_var",
     "control_energy control_mean control_var average_control_mean average_control_var",
 )
 
 
-def _over_trials(
-    energy: Array, mean: Array, var: Array, average_mean: Array, average_var: Array
-) -> tuple[Array, ...]:
-    """Pool moments [trial, round, …] over trials; variance within plus variance between them."""
-    return (
-        energy.mean(0).max(-1),
-        mean.mean(0),
-        var.mean(0) + mean.var(0),
-        average_mean.mean(0),
-        average_var.mean(0) + average_mean.var(0),
-    )
+def _over_trials(energy: Array, *moments: Array) -> tuple[Array, ...]:
+    """Pool energy and pairs of mean and variance [trial, round, …] over trials."""
+    pooled = [energy.mean(0).max(-1)]
+    for mean, var in zip(moments[::2], moments[1::2], strict=True):
+        pooled += mean.mean(0), var.mean(0) + mean.var(0)  # within trials plus between them
+    return tuple(pooled)

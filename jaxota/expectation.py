@@ -86,7 +86,8 @@ def exact(
 
     Args:
         algorithm: one of linear parts: `SGD`, `Proximal` or `ControlVariateSGD` with full control
-            gradients; `Offline`, `Constant` or `Bounded`; `Identity`, `MMSE` or `PooledMMSE`.
+            gradients; `Offline`, `Constant` or `Bounded`; `Identity`, `MMSE`, `UpdateMMSE` or
+            `PooledMMSE`.
         channel: a `jo.Channel(...)`. Where not all users are heard, because of `participants` or
             fading, the algorithm must have neither controls nor a prior of its users.
         task: least squares, as of `jo.tasks.regression`, with one set of data for all trials.
@@ -255,7 +256,7 @@ def _link(
     power = (carrier.power, carrier.control_budget)[number]
     noise = noise_over(power, carrier, problem.dim)
     if noise is None:
-        return Link(ones, 0.0 * ones, ones, 0.0 * ones)
+        return Link(ones, 0.0 * ones, ones, 0.0 * ones, 0.0 * ones)
     reach = (algorithm.local.reach, jnp.float32(1.0))[number]
     floor = carrier.fading.floors[number]
     estimate: Any = algorithm.estimate
@@ -278,10 +279,11 @@ def _link(
 def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
     """Return the plan of noise-free runs on the calibration share of the data."""
     data, ones = _doubles(problem.head()), jnp.ones(rounds)
-    links = (Link(ones, 0.0 * ones, ones, 0.0 * ones),) * 2
+    links = (Link(ones, 0.0 * ones, ones, 0.0 * ones, 0.0 * ones),) * 2
     _, (model, *control) = run(rounds, algorithm, data, _heard(None, problem.users), links)
-    averages = {"average_mean": model.average_mean, "average_var": model.average_var}
-    plan = Plan(model.energy.max(1), model.mean, model.var, **averages)
+    others = {"average_mean": model.average_mean, "average_var": model.average_var}
+    others |= {"update_mean": model.sent_mean, "update_var": model.sent_var}
+    plan = Plan(model.energy.max(1), model.mean, model.var, **others)
     for moments in control:
         plan = plan.replace(
             control_energy=moments.energy.max(1),

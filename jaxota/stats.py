@@ -96,11 +96,14 @@ class Between(NamedTuple):
 
 
 def share(count: int, of: int, level: float = 0.95) -> Between:
-    """Wilson's interval of a share, from `count` successes in `of` independent tries.
+    """Exact interval of a share (Clopper and Pearson), from `count` successes in `of` tries.
+
+    The interval holds the true share with at least the probability `level`, whatever the share and
+    however few the tries, so that intervals can be corrected for their number (Bonferroni).
 
     Args:
         count: the number of successes.
-        of: the number of tries.
+        of: the number of independent tries.
         level: the confidence level, 0 … 1.
     """
     from scipy.stats import binomtest  # slow to import, needed here alone
@@ -108,7 +111,7 @@ def share(count: int, of: int, level: float = 0.95) -> Between:
     of = inputs.whole("of", of, 1)
     count = inputs.whole("count", count, 0, at_most=of)
     _check_level(level)
-    bounds = binomtest(count, of).proportion_ci(level, method="wilson")
+    bounds = binomtest(count, of).proportion_ci(level, method="exact")
     return Between(float(bounds.low), float(bounds.high), level)
 
 
@@ -139,9 +142,9 @@ VERDICTS = ("holds", "holds for most draws", "undecided", "fails on most draws",
 def verdict(count: int, of: int, level: float = 0.95, nearly_all: float = 0.95) -> str:
     """Say in words on how many draws a statement holds: one of `VERDICTS`.
 
-    Undecided: the interval of the share contains one half. Above one half the statement "holds for
-    most draws", and "holds" if it does so on `nearly_all` of the draws seen; below one half it
-    "fails on most draws", and "fails" if it does so on `nearly_all` of them.
+    Undecided: the exact interval of the share contains one half. Above one half the statement
+    "holds for most draws", and "holds" if it does so on `nearly_all` of the draws seen; below one
+    half it "fails on most draws", and "fails" if it does so on `nearly_all` of them.
 
     Args:
         count: the number of draws on which the statement holds.

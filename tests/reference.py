@@ -114,6 +114,8 @@ def calibrate(rng, features, targets, *, local, rounds, trials, initial=None):
         "average_var": averages.var(axis=(0, 2)),
         "average_control_mean": average_controls.mean(axis=(0, 2)),
         "average_control_var": average_controls.var(axis=(0, 2)),
+        "update_mean": updates.mean(axis=both),
+        "update_var": updates.var(axis=both),
     }
     if not local["controlled"]:
         plan.update({name: None for name in plan if "control" in name})
@@ -206,7 +208,7 @@ def prior(rule, block, vectors, r, active):
 
 def estimated(rule, block, noisy, nu, origin, vectors, r, active):
     """MMSE: μ + (θ̃ − μ)/(1 + ν/s²); James-Stein: max(0, 1 − (d−2)₊ν/‖x̃‖²) x̃ from the origin."""
-    if rule not in ("identity", "mmse", "reported", "pooled", "james_stein"):
+    if rule not in ("identity", "mmse", "reported", "pooled", "updates", "james_stein"):
         raise ValueError(f"unknown estimator {rule!r}")
     if rule == "identity" or nu == 0:
         return noisy
@@ -215,6 +217,9 @@ def estimated(rule, block, noisy, nu, origin, vectors, r, active):
         size = float(x @ x)
         factor = max(0.0, 1 - max(len(x) - 2, 0) * nu / size) if size > 0 else 0.0
         return origin + factor * x
+    if rule == "updates":  # the same of Δ̃ = θ̃ − θ̂, with the prior of what is sent
+        own = block | {"moments": block["sent"]}
+        return origin + estimated("mmse", own, noisy - origin, nu, 0.0, vectors, r, active)
     mean, var = prior(rule, block, vectors, r, active)
     if math.isinf(var):
         return noisy
@@ -231,11 +236,12 @@ def make_blocks(local, channel, plan, dim):
     if channel.get("snr_per", "vector") == "symbol":
         noise_var /= dim
     model = {"plan": plan, "noise_var": noise_var, "budget": budget}
-    model.update(moments="model", average="average", energy="update_energy")
+    model.update(moments="model", average="average", energy="update_energy", sent="update")
     model["threshold"] = fading.get("threshold", 0.3)
     model["bound"] = local["steps"] * local["step_size"]  # ‖Δ_i‖ ≤ Kη M
     control = {"plan": plan, "noise_var": noise_var, "budget": budget if apart is None else apart}
     control.update(moments="control", average="average_control", energy="control_energy")
+    control["sent"] = "control"
     control["threshold"] = fading.get("control_threshold", 0.3)
     control["bound"] = 1.0  # ‖c_i‖ ≤ M
     return [model, control] if local["controlled"] else [model]
@@ -259,7 +265,7 @@ def simulate(
     features, targets = np.asarray(features, float), np.asarray(targets, float)
     users, _, dim = features.shape
     local_rng, channel_rng, plan_rng = rng.spawn(3)  # apart, so that the channel moves no minibatch
-    needs_plan = estimate in ("mmse", "pooled") or tuple(precode) == ("constant", None)
+    needs_plan = estimate in ("mmse", "pooled", "updates") or tuple(precode) == ("constant", None)
     if plan is None and precode[0] != "errorfree" and (needs_plan or precode[0] == "offline"):
         plan = calibrate(plan_rng, features, targets, local=local, rounds=rounds, trials=100)
     if initial is None:

@@ -18,7 +18,7 @@ def plan(task):
 
 def test_shapes_of_a_plan(plan, task):
     for name, value in vars(plan).items():
-        per_user = name.startswith(("model_", "control_m", "control_v"))
+        per_user = name.startswith(("model_", "control_m", "control_v", "update_m", "update_v"))
         assert value.shape == ((3, task.users) if per_user else (3,)), name
         assert np.isfinite(value).all()
 

@@ -29,6 +29,7 @@ ALGORITHMS = {
         estimate=jo.JamesStein(),
     ),
     "cobaaf, option 2": jo.cobaaf(**LOCAL, control_option=2, estimate=jo.PooledMMSE()),
+    "cobaaf, prior on updates": jo.cobaaf(**LOCAL, estimate=jo.UpdateMMSE()),
     "wise": jo.wise(**LOCAL),
     "baaf, proximal": jo.baaf(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=0.5)),
 }

@@ -30,8 +30,10 @@ def _estimate(estimator, received, deviation, block, link):
     return estimate
 
 
-def _moments(mean, var, average_mean=None, average_var=None):
-    return Moments(jnp.float32(1.0), jnp.float32(1.0), mean, var, average_mean, average_var)
+def _moments(mean, var, average_mean=None, average_var=None, origin=0.0):
+    """A row of the plan; users send what they hold, less `origin`."""
+    one = jnp.float32(1.0)
+    return Moments(one, one, mean, var, average_mean, average_var, mean - origin, var)
 
 
 MEANS, SHAPE = np.linspace(-4.0, 2.0, USERS, dtype="f4"), np.linspace(0.5, 2.0, USERS, dtype="f4")
@@ -40,7 +42,7 @@ MEANS, SHAPE = np.linspace(-4.0, 2.0, USERS, dtype="f4"), np.linspace(0.5, 2.0, 
 @functools.partial(jax.jit, static_argnums=0)
 def _squared_errors(estimator, snr_db, scale):
     mean, var = jnp.asarray(MEANS), scale * SHAPE
-    moments = _moments(mean, var, mean.mean(), var.sum() / USERS**2)
+    moments = _moments(mean, var, mean.mean(), var.sum() / USERS**2, origin=0.5)
     origin, energy = jnp.full(DIM, 0.5), jnp.float32(2.5)
 
     def squared_error(key):
@@ -55,7 +57,7 @@ def _squared_errors(estimator, snr_db, scale):
     return jax.vmap(squared_error)(jax.random.split(jax.random.key(0), COUNT))
 
 
-@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
+@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.UpdateMMSE(), jo.PooledMMSE()])
 def test_mean_squared_error_is_proposition_1(estimator):
     """Users independent N(μ_i, σ_i²): MSE = ν s²/(s² + ν) per coordinate, for model and noise."""
     for snr_db in (-10.0, 0.0, 15.0):
@@ -80,7 +82,10 @@ def test_reported_moments_are_those_of_the_users():
 
 @pytest.mark.parametrize(
     "estimator",
-    [jo.Identity(), jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE(), jo.JamesStein()],
+    [
+        *(jo.Identity(), jo.MMSE(), jo.UpdateMMSE(), jo.ReportedMMSE()),
+        *(jo.PooledMMSE(), jo.JamesStein()),
+    ],
 )
 def test_without_noise_every_estimator_is_the_identity(estimator):
     received = np.random.default_rng(0).standard_normal(DIM).astype("f4")
@@ -92,7 +97,19 @@ def test_without_noise_every_estimator_is_the_identity(estimator):
         np.testing.assert_array_equal(estimate, received)
 
 
-@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.PooledMMSE()])
+def test_prior_on_updates_moves_with_the_broadcast_model():
+    """UpdateMMSE is MMSE of the update alone; of controls, whose origin is 0, it is MMSE."""
+    received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), ideal_link(USERS)
+    moments = _moments(jnp.asarray(MEANS), jnp.asarray(SHAPE))
+    values = jnp.zeros((USERS, DIM))
+    control = _estimate(jo.MMSE(), received, deviation, _block(values, moments), link)
+    for origin in (0.0, 3.0):
+        block = _block(values, moments, jnp.full(DIM, origin))
+        own = _estimate(jo.UpdateMMSE(), received, deviation, block, link)
+        np.testing.assert_allclose(own, origin + control, rtol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", [jo.MMSE(), jo.UpdateMMSE(), jo.PooledMMSE()])
 def test_limits_of_the_prior(estimator):
     """A flat prior leaves what was received; a point prior ignores it."""
     received, deviation, link = jnp.arange(7.0), jnp.float32(2.0), ideal_link(USERS)
@@ -203,6 +220,7 @@ def test_estimators_for_gaussian_noise_refuse_others(task):
             return jax.random.laplace(key, shape) / np.sqrt(2)
 
     channel = jo.Channel(noise=Laplace())
-    for estimate in (jo.MMSE(), jo.ReportedMMSE(), jo.PooledMMSE(), jo.JamesStein()):
+    priors = jo.MMSE(), jo.UpdateMMSE(), jo.ReportedMMSE(), jo.PooledMMSE()
+    for estimate in (*priors, jo.JamesStein()):
         with pytest.raises(jo.InputError, match=r"jo.Identity\(\) over Laplace noise"):
             jo.simulate(jax.random.key(0), jo.baaf(1e-2, 2, estimate=estimate), channel, task, 1, 1)

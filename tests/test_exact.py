@@ -46,6 +46,7 @@ ALGORITHMS = {
     "cotaf": jo.cotaf(**LOCAL),
     "baaf": jo.baaf(**LOCAL),
     "pooled": jo.baaf(**LOCAL, estimate=jo.PooledMMSE()),
+    "prior on updates": jo.cobaaf(**LOCAL, estimate=jo.UpdateMMSE()),
     "cobaaf": jo.cobaaf(**LOCAL),
 }
 

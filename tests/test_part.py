@@ -25,6 +25,7 @@ ALIKE = {
         jo.MMSE(),
         jo.ReportedMMSE(),
         jo.PooledMMSE(),
+        jo.UpdateMMSE(),
         jo.JamesStein(),
     ],
     "one number": [Rayleigh(1.0), Nakagami(1.0), jo.Bounded(1.0), jo.Constant(1.0)],

@@ -17,6 +17,7 @@ claims, design, effects, reproduction = map(
     importlib.import_module,
     ("claims", "reproduction_design", "reproduction_effects", "reproduction"),
 )
+new_draws, readings = map(importlib.import_module, ("new_draws", "readings"))
 PARTS = importlib.import_module("claim_parts").PARTS
 FAMILIES = list(design.FAMILIES.values())
 
@@ -30,7 +31,7 @@ def _choice(name, *columns, levels=("a", "b", "c")):
 def test_the_design_is_orthogonal(family):
     """Any two choices meet in all pairs of levels, as often as their levels occur."""
     levels = family.design
-    assert levels.shape == (128, len(family.choices)) and not levels[0].any()
+    assert levels.shape == (2**family.factors, len(family.choices)) and not levels[0].any()
     for one, other in itertools.combinations(range(levels.shape[1]), 2):
         pairs = np.zeros((levels[:, one].max() + 1, levels[:, other].max() + 1))
         np.add.at(pairs, (levels[:, one], levels[:, other]), 1)
@@ -38,29 +39,32 @@ def test_the_design_is_orthogonal(family):
         np.testing.assert_array_equal(pairs, expected)
     for number, choice in enumerate(family.choices):
         counts = np.bincount(levels[:, number]) / len(levels)
-        wanted = [0.5, 0.25, 0.25] if len(choice.levels) == 3 else [0.5, 0.5]
-        assert counts.tolist() == wanted
+        assert counts.tolist() == [1 / choice.tried] * choice.tried
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_what_is_clear_of_interactions_is_so_in_the_numbers(family):
-    """The contrasts of a choice are orthogonal to products of two others' just where it is said."""
-    told = design.aliases(family.choices)
-    contrasts = [
-        np.stack([(column == level) - np.mean(column == level) for level in range(1, most + 1)])
-        for column in family.design.T
-        for most in [column.max()]
+def test_words_are_what_is_confounded_in_the_numbers(family):
+    """Brute force: products of the contrasts of all choices of a word, and of no other, sum up."""
+    assert design.resolution(family.choices) == 4
+    assert _confounded(family.choices, family.design, 3) == []
+    told = design.words(family.choices, 4)
+    assert told and _confounded(family.choices, family.design, 4) == told
+
+
+def _confounded(choices, levels, length):
+    """Sets of so many choices some product of whose contrasts does not sum to 0 over all runs."""
+    contrasts = {
+        choice.name: [(column == n) - np.mean(column == n) for n in range(1, column.max() + 1)]
+        for choice, column in zip(choices, levels.T, strict=True)
+    }
+    return [
+        names
+        for names in itertools.combinations(contrasts, length)
+        if any(
+            abs(np.prod(vectors, axis=0).sum()) > 1e-9
+            for vectors in itertools.product(*(contrasts[name] for name in names))
+        )
     ]
-    assert design.resolution(family.choices) == 3
-    for place, choice in enumerate(family.choices):
-        found = []
-        for one, other in itertools.combinations(range(len(contrasts)), 2):
-            products = contrasts[one][:, None] * contrasts[other][None]
-            meets = np.abs(products.reshape(-1, 128) @ contrasts[place].T).max() > 1e-9
-            if place not in (one, other) and meets:
-                found.append(f"{family.choices[one].name} × {family.choices[other].name}")
-        assert found == told[choice.name]
-        assert not (choice.field and found)  # choices of numbers are clear
 
 
 def test_resolutions_of_known_designs():
@@ -69,7 +73,11 @@ def test_resolutions_of_known_designs():
     assert design.resolution([*full, _choice("D", 7)]) == 4  # I = ABCD
     assert design.resolution([*full, _choice("D", 3)]) == 3  # I = ABD
     assert design.resolution([*full, _choice("D", 4)]) == 2
-    assert design.aliases([*full, _choice("D", 3)])["A"] == ["B × D"]
+    aliased = [*full, _choice("D", 3)]
+    assert design.words(aliased, 3) == [("A", "B", "D")]
+    assert _confounded(aliased, design.levels(aliased, 3), 3) == [("A", "B", "D")]
+    three = [_choice("A", 1, 2), _choice("B", 4), _choice("C", 5)]  # A's second column is free
+    assert design.words(three, 3) == _confounded(three, design.levels(three, 3), 3) != []
     assert design.levels(full, 3).tolist() == [[n & 1, n >> 1 & 1, n >> 2] for n in range(8)]
 
 
@@ -77,9 +85,9 @@ def test_resolutions_of_known_designs():
 def test_each_choice_by_itself_is_among_the_settings(family):
     rows = {tuple(point) for point in family.points.tolist()}
     assert len(rows) == len(family.points)
-    np.testing.assert_array_equal(family.points[:128], family.design)
+    np.testing.assert_array_equal(family.points[: len(family.design)], family.design)
     for number, choice in enumerate(family.choices):
-        for level in range(1, len(choice.levels)):
+        for level in range(1, choice.tried):
             alone = [0] * len(family.choices)
             alone[number] = level
             assert tuple(alone) in rows
@@ -150,7 +158,7 @@ def test_readings_of_the_same_words_stand_together():
 def test_where_a_part_holds_by_hand():
     """Of a family of two choices: BAAF below COTAF where gradients are of one sample."""
     family = dataclasses.replace(
-        design.REGRESSION, choices=design.REGRESSION.choices[4:6], factors=3, draws=3
+        design.REGRESSION, choices=design.REGRESSION.choices[5:7], factors=3, draws=3
     )
     part = PARTS[0]
     values = np.full((len(family.points), 3), 2.0)
@@ -186,12 +194,40 @@ def test_variants_are_what_their_labels_say():
     plain = jo.figures.FIGURES["fig3"].algorithms
     assert repr(found["COTAF"]) == repr(plain["COTAF"])
     assert found["COBAAF"].local.steps == 20
-    changed = found["COBAAF, batch 1, precoder online, control option II, warm start yes"]
+    changed = found["COBAAF, prior updates, batch 1, control option II, warm start yes"]
     local = changed.local
     assert (local.batch, local.control_option, local.warm_start) == (1, 2, True)
-    assert repr((changed.precode, changed.estimate)) == repr((jo.Online(), jo.MMSE()))
-    pooled = found["COBAAF, prior pooled"]
+    assert repr(changed.estimate) == repr(jo.UpdateMMSE())
+    pooled = found["COBAAF, prior weights, pooled"]
     assert repr(pooled) == repr(plain["COBAAF"].replace(estimate=jo.PooledMMSE()))
+
+
+def test_a_reading_may_have_levels_that_the_design_does_not_try():
+    family = design.REGRESSION
+    point = family.point(prior="updates", control_power="10 P", SNR="5 dB per vector", rounds="100")
+    study = new_draws.point_study(family, point, "fig1", 0, 3, 4)
+    setting, draws = study.over.axes
+    assert setting.fields["snr_db"] == (5.0,) and setting.fields["control_power"] == (10.0,)
+    assert setting.fields["data_spread"] == (0.1,) and study.rounds == 100
+    assert draws.fields["draw_number"] == (1000, 1001, 1002, 1003)  # the design has 0 … 8
+    assert "COBAAF, prior updates" in study.algorithms and len(study.algorithms) == 5
+    assert family.place(point)["evaluation"] == 19 and tuple(point) not in set(
+        map(tuple, family.points.tolist())
+    )
+
+
+def test_claims_together_by_hand():
+    """Of (3a) and (3b) one is enough; all others must hold on the same draw."""
+    names = [part.name for part in design.REGRESSION.parts]
+    held = {name: np.array([True, True, True, False]) for name in names}
+    held["3a"] = np.array([False, True, False, True])
+    held["1a"] = np.array([True, True, False, True])
+    held["5a"] = np.array([False, True, True, True])
+    joint = new_draws.together(held, design.REGRESSION, ("fig1",))
+    assert joint.tolist() == [True, True, False, False]
+    every = new_draws.together(held, design.REGRESSION, design.REGRESSION.figures)
+    assert every.tolist() == [False, True, False, False]
+    assert new_draws.in_words(joint) == "2 of 4 [7, 93] %"
 
 
 def _few(family, *names, **fields):
@@ -224,6 +260,15 @@ def small(monkeypatch):
         return study.replace(task=dataclasses.replace(study.task, **smaller))
 
     monkeypatch.setattr(reproduction, "figure_study", few)
+    monkeypatch.setattr(reproduction, "NEW_DRAWS", {"regression": 3, "images": 2})
+    one_setting = new_draws.point_study
+
+    def fewer(*arguments, **options):
+        study = one_setting(*arguments, **options)
+        smaller = {"samples": 20} if options else {"users": 3, "samples": 10, "dim": 3}
+        return study.replace(task=dataclasses.replace(study.task, **smaller))
+
+    monkeypatch.setattr(new_draws, "point_study", fewer)
 
 
 @pytest.mark.slow
@@ -235,12 +280,14 @@ def test_the_report(small, tmp_path):
         return study.run(tmp_path / study.name, resume=True)
 
     report = reproduction.reproduction(run, trials=2, seed=3, dataset="digits")
-    assert ran == [f"reproduction-fig{n}" for n in range(1, 6)]
+    assert [name for name in ran if "repro" in name] == [
+        f"reproduction-fig{n}" for n in range(1, 6)
+    ]
     words = " ".join(report.remarks)
     assert "seed 3" in report.caption and "8×8 digits" in report.caption
     assert all(f"fig{n} appears" in words for n in range(1, 6)) and "(7d)" in words
     assert len(report.table) == 1 + len(PARTS)
-    assert len(report.csv) == (9 + 7) * (3 + 4)
+    assert "new draws" in words and len(report.csv) == 9 * (5 + 5) + 7 * (5 + 4)
     _follows_from_scores(report.dataset, report.csv)
     report.figure().savefig(tmp_path / "reproduction.png")
     with jo.style.drawn_for("paper"):
@@ -252,18 +299,16 @@ def _follows_from_scores(data, rows):
     """Shares and effects in the CSV are those of the scores kept, by way of labels alone."""
     last = data.fig1_score.isel(regression_evaluation=1)
     held = {}
-    for snr, prior in itertools.product(range(2), ("", ", prior reported", ", prior pooled")):
+    priors = "", ", prior weights, reported", ", prior weights, pooled", ", prior updates"
+    for snr, prior in itertools.product(range(2), priors):
         gaps = [last.sel(fig1_algorithm=name) for name in (f"BAAF{prior}", "COTAF")]
         held[snr, prior] = (gaps[0] / gaps[1] < 1).isel(regression_SNR=snr).values.mean()
-    mean = [
-        (2 * held[snr, ""] + held[snr, ", prior reported"] + held[snr, ", prior pooled"]) / 4
-        for snr in range(2)
-    ]
+    mean = [np.mean([held[snr, prior] for prior in priors]) for snr in range(2)]
     first = rows[(rows.part == "1a") & (rows.quantity == "main effect")]
     found = {(row.choice, row.level): row.value for row in first.itertuples()}
-    assert found["SNR", "per symbol"] == pytest.approx(mean[1] - mean[0], abs=1e-5)
-    prior = np.mean([held[s, ", prior pooled"] - held[s, ""] for s in range(2)])
-    assert found["prior", "pooled"] == pytest.approx(prior, abs=1e-5)
+    assert found["SNR", "10 dB per symbol"] == pytest.approx(mean[1] - mean[0], abs=1e-5)
+    prior = np.mean([held[s, ", prior updates"] - held[s, ""] for s in range(2)])
+    assert found["prior", "updates"] == pytest.approx(prior, abs=1e-5)
     # Noise-free references are the same at both SNRs, and at no other change.
     free = data.fig1_score.sel(fig1_algorithm="SCAFFOLD (noise-free)")
     free = free.isel(regression_draw=0, regression_evaluation=1).values  # [SNR, data spread]

@@ -28,6 +28,7 @@ ESTIMATORS = {
     "mmse": jo.MMSE(),
     "reported": jo.ReportedMMSE(),
     "pooled": jo.PooledMMSE(),
+    "updates": jo.UpdateMMSE(),
     "james_stein": jo.JamesStein(),
 }
 TWIN_PRECODERS = {
@@ -139,6 +140,7 @@ MEAN = {
     "COBAAF": (CONTROLLED, "offline", "mmse", {}),
     "COBAAF, online, reported": (CONTROLLED, "online", "reported", {}),
     "COBAAF, pooled": (CONTROLLED, "offline", "pooled", {}),
+    "COBAAF, prior on updates": (CONTROLLED, "offline", "updates", {"control_power": 2.0}),
     "COBAAF, bounded, James-Stein": (CONTROLLED, "bounded", "james_stein", {}),
     "BAAF, given gain, per symbol": (PLAIN, "gain", "reported", {"snr_per": "symbol"}),
     "COBAAF, constant, budgets apart": (

@@ -8,14 +8,17 @@ import pandas
 from claim_parts import LINES
 
 HEADINGS = ("claim", "precoder", "holds on", "share of draws", "median effect", "power", "verdict")
-FULL, SHORT = "claims", "claims in short"  # the marks of the two tables in the pages
+# The marks of the tables in the pages.
+FULL, SHORT, ROUNDS = "claims", "claims in short", "claims by round"
+SHOWN = {"regression": (5, 10, 20, 30, 60), "images": (10, 20, 50, 100)}  # rounds of that table
 UNITS = {"ratio": "×", "difference": "Δ", "points": "pp"}
 RULE = (
-    "Holds: on at least 95 % of the draws. Fails: on at most 5 %. Undecided: the 95 % interval of "
-    "the share of draws contains one half."
+    "Holds: on at least 95 % of the draws. Fails: on at most 5 %. Undecided: the exact 95 % "
+    "interval of the share of draws contains one half."
 )
 NOTATION = (
-    f"[ ] is a 95 % interval, ( ) the same corrected for all {LINES} lines. Effects: × ratio of "
+    f"[ ] is a 95 % interval, ( ) the same corrected for all {LINES} lines; of shares exact "
+    "(Clopper and Pearson). A gap of a draw on which a trial diverged is ∞. Effects: × ratio of "
     "final gaps, Δ difference of gaps, pp percentage points of accuracy. Power up to 1 is within "
     "the budget."
 )
@@ -30,8 +33,14 @@ def read(path):
     return pandas.read_csv(path, dtype={"part": str}, encoding="utf-8")
 
 
+def final(frame):
+    """Rows of the last round of their data."""
+    return frame[frame["round"] == frame.groupby("data")["round"].transform("max")]
+
+
 def table(frame):
     """Rows of cells, header first; the second line of a part does not repeat its name."""
+    frame = final(frame)
     lines = [cells(row) for row in frame.itertuples()]
     for line, row in zip(lines, frame.itertuples(), strict=True):
         if row.precoder != "offline":
@@ -66,7 +75,7 @@ def legend(frame):
 
 def markdown(frame):
     """The full table, in which both precoders of a part share a row, and its legend."""
-    rows = []
+    rows, frame = [], final(frame)
     for _, pair in itertools.groupby(frame.itertuples(), lambda row: row.part):
         first, *columns = zip(*map(cells, pair), strict=True)
         rows.append([first[0], *map("<br>".join, columns)])
@@ -75,7 +84,7 @@ def markdown(frame):
 
 def short(frame):
     """The short table: counts and verdicts only, a column for each precoder."""
-    rows = []
+    rows, frame = [], final(frame)
     for _, pair in itertools.groupby(frame.itertuples(), lambda row: row.part):
         pair = list(pair)
         counts = [f"{row.holds_on} of {row.draws}: {verdict(row)}" for row in pair]
@@ -83,6 +92,22 @@ def short(frame):
     precoders = [f"{name} precoder" for name in dict.fromkeys(frame.precoder)]
     lines = [_sizes(frame), RULE, *([CORRECTED] if _any_mark(frame) else [])]
     return _page(["claim", *precoders], rows, lines)
+
+
+def by_round(frame):
+    """Tables of the number of draws on which each part holds, by round: offline, then online."""
+    pages = []
+    for kind, rounds in SHOWN.items():
+        own = frame[frame["round"].isin(rounds) & ((frame.unit == "points") == (kind == "images"))]
+        rows = []
+        for (name, words), part in own.groupby(["part", "claim"], sort=False):
+            counts = part.pivot(index="round", columns="precoder", values="holds_on")
+            cells = [f"{row.offline}, {row.online}" for row in counts.itertuples()]
+            rows.append([f"({name}) {words}", *cells])
+        if rows:
+            head = [f"of {own.draws.iloc[0]} draws", *(f"R = {r}" for r in rounds)]
+            pages.append(_page(head, rows, []))
+    return "\n".join(pages)
 
 
 def put(text, mark, page):
@@ -108,8 +133,8 @@ def _sizes(frame):
         numbers = list(dict.fromkeys(name[0] for name in rows.part))
         row = rows.iloc[0]
         words.append(
-            f"Claim{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {data}, {row.draws} data "
-            f"draws × {row.trials} trials."
+            f"Claim{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {data}, after {row['round']} "
+            f"rounds, {row.draws} data draws × {row.trials} trials."
         )
     return f"{' '.join(words)} Seed {frame.seed.iloc[0]}."
 

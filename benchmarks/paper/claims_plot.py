@@ -1,6 +1,9 @@
-"""The picture of the claims: the share of draws on which each part holds, and its effect."""
+"""The picture of the claims: by round, and after the last round with the effects."""
+
+import math
 
 import claim_parts
+import claims_page
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,13 +22,20 @@ FAR = 5e3  # times the limit: ratios beyond are drawn at the edge
 
 
 def draw(frame, effects):
-    """Draw a block of rows for each unit of effect; a row is a part."""
-    groups = {unit: frame[frame.unit == unit] for unit in LABELS if (frame.unit == unit).any()}
+    """Draw the shares by round above, and shares and effects after the last round below."""
+    final = claims_page.final(frame)
+    groups = {unit: final[final.unit == unit] for unit in LABELS if (final.unit == unit).any()}
     heights = [len(group) / 2 + 1.1 for group in groups.values()]
+    claims = list(dict.fromkeys(name[0] for name in frame.part))
+    across = jo.style.columns(min(len(claims), 4), 2)
+    rows = math.ceil(len(claims) / across)
+    sizes = 0.3 + 1.5 * rows, 0.7 + 0.26 * sum(heights)
     with matplotlib.rc_context(jo.style.rc_params()):
-        size = jo.style.width(2), 0.7 + 0.26 * sum(heights)
+        size = jo.style.width(2), sum(sizes)
         figure = Figure(figsize=size, dpi=300, layout="constrained")
-        grid = figure.subplots(
+        above, below = figure.subfigures(2, 1, height_ratios=sizes)
+        _draw_rounds(above, frame, claims, rows, across)
+        grid = below.subplots(
             len(groups), 2, squeeze=False, height_ratios=heights, width_ratios=(1, 1.3)
         )
         for axes, (unit, group) in zip(grid, groups.items(), strict=True):
@@ -34,13 +44,40 @@ def draw(frame, effects):
         grid[0][0].set_title("share of draws where it holds", fontsize=8)
         grid[0][1].set_title("median effect (it holds where shaded)", fontsize=8)
         handles = grid[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=4)
+        below.legend(*handles, loc="outside lower center", ncols=4)
         jo.style.figure_title(
-            figure,
-            "The paper's claims. Thick: 95 % intervals; thin: corrected for all "
+            below,
+            "After the last round. Thick: 95 % intervals; thin: corrected for all "
             f"{claim_parts.LINES} lines; dots: data draws",
         )
     return figure
+
+
+def _draw_rounds(figure, frame, claims, rows, across):
+    """Share of draws against the round, a panel for each claim and a line for each part."""
+    grid = figure.subplots(rows, across, squeeze=False, sharey=True).ravel()
+    for axes in grid[len(claims) :]:
+        axes.set_axis_off()
+    offline = frame[frame.precoder == "offline"]
+    for axes, claim in zip(grid, claims, strict=False):
+        parts = list(offline[offline.part.str[0] == claim].groupby("part"))
+        for (name, part), look in zip(parts, jo.style.looks("abcd").values(), strict=False):
+            ends = (
+                100 * part[column].to_numpy() for column in ("share", "share_low", "share_high")
+            )
+            band = jo.stats.Interval(*ends, used=len(part), trials=len(part))
+            rounds = part["round"].to_numpy()
+            jo.style.curve(axes, look, f"({name})", rounds, band, -np.inf)
+        axes.axhline(50, color="black", lw=0.6, ls="--")
+        axes.set_ylim(-4, 104)
+        axes.set_xlim(0, None)
+        jo.style.label_axes(axes, "round $R$" if claim in claims[-across:] else "", "")
+        axes.legend(loc="best", fontsize=6, handlelength=2.2)
+    for axes in grid[::across]:
+        axes.set_ylabel("share of draws (%)", fontsize=7)
+    jo.style.figure_title(
+        figure, "Share of data draws on which each claim holds, by round; offline precoder, 95 %"
+    )
 
 
 def _rows(axes, group):

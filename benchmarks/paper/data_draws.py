@@ -22,12 +22,16 @@ class NoisePerDraw:
         return jo.Gaussian().draw(jax.random.fold_in(key, self.draw_number), shape)
 
 
-def data_draws(key, count):
-    """Axis "draw" of `count` data draws, for a channel whose noise is `NoisePerDraw()`."""
+def data_draws(key, count, first=0):
+    """Axis "draw" of `count` data draws, for a channel whose noise is `NoisePerDraw()`.
+
+    Draws are numbered from `first` on, so that a study can avoid the draws of another.
+    """
     if not isinstance(count, int) or count < 1:
         raise jo.InputError(f"draws must be a whole number ≥ 1, got {count}")
-    keys = [jax.random.fold_in(key, number) for number in range(count)]
-    return jo.axis("draw", {"task.key": keys, "draw_number": range(count)}, range(count))
+    numbers = range(first, first + count)
+    keys = [jax.random.fold_in(key, number) for number in numbers]
+    return jo.axis("draw", {"task.key": keys, "draw_number": numbers}, numbers)
 
 
 def finite_mean(dataset, score, diverged=float("inf")):

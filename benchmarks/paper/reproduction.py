@@ -1,12 +1,12 @@
 """Which of the choices that the paper leaves open do its claims depend on?
 
-    jaxota run benchmarks/paper/reproduction.py [--trials 4] [--dataset digits]
+    jaxota run benchmarks/paper/reproduction.py [--trials 2] [--dataset digits]
 
 Runs each figure as one study: its settings differ in numbers alone, and changes of structure are
-algorithms side by side. `--trials` is for regression; images have a quarter of them.
+algorithms side by side. The setting that the design chooses for a figure then runs on new data
+draws: only these say on how many draws the figure appears there. `--trials` is for regression;
+images have a quarter of them.
 """
-
-import math
 
 import numpy as np
 import pandas
@@ -15,37 +15,52 @@ import xarray
 from claim_parts import SCAFFOLD
 from claims import chosen_images
 from data_draws import NoisePerDraw, data_draws
-from reproduction_design import FAMILIES, aliases, resolution
+from new_draws import (
+    SNR_DB,
+    held_on_new_draws,
+    in_words,
+    largest_power,
+    mean_scores,
+    snr_db,
+    together,
+)
+from reproduction_design import FAMILIES, resolution, words
 from reproduction_effects import Judged
 
 import jaxota as jo
 
-SNR_DB = 10.0
 MOST = 3  # choices that a line of the table names
+NEW_DRAWS = {"regression": 40, "images": 8}
 ROMAN = {3: "III", 4: "IV", 5: "V"}
 
 
 @jo.experiment("which choices left open the paper's claims depend on")
-def reproduction(run, seed=0, trials=4, dataset=None, data_dir=None):
-    """Run all figures at all settings, and find what the claims depend on."""
+def reproduction(run, seed=0, trials=2, dataset=None, data_dir=None):
+    """Run all figures at all settings, find what the claims depend on, and try it on new draws."""
     images, remark = chosen_images(FAMILIES["images"].parts, dataset, data_dir)
-    scores, powers, judged, studies = {}, {}, {}, {}
+    scores, powers, judged, studies, found = {}, {}, {}, {}, {}
     for family in FAMILIES.values():
         options = images if family.name == "images" else {}
         for figure in family.figures:
             studies[figure] = figure_study(family, figure, seed, trials, **options)
-            scores[figure], powers[figure] = means(run(studies[figure]))
-        judged[family.name] = Judged.from_scores(family, scores)
+            ran = run(studies[figure])
+            scores[figure] = mean_scores(ran).transpose(..., "evaluation", "draw")
+            powers[figure] = largest_power(ran)
+        each = judged[family.name] = Judged.from_scores(family, scores)
+        for figure in family.figures:
+            point = family.points[each.place_of_figure(figure).point]
+            options["trials"] = studies[figure].trials
+            found[figure] = new_shares(run, family, figure, point, seed, **options)
     data = {"regression": "synthetic regression", "images": studies["fig4"].task.title}
     pairs = [(each, part) for each in judged.values() for part in each.family.parts]
     return jo.Report(
         name="reproduction",
         caption=caption(seed, studies, data),
         table=table(pairs),
-        remarks=[*remarks(pairs, judged, scores, powers), *([remark] if remark else [])],
+        remarks=[*remarks(pairs, judged, scores, powers, found), *([remark] if remark else [])],
         dataset=to_dataset(judged, scores, powers),
-        csv=rows(pairs, data),
-        figure=lambda: reproduction_plot.draw(judged, scores),
+        csv=rows(pairs, data, found),
+        figure=lambda: reproduction_plot.draw(judged, scores, found),
     )
 
 
@@ -53,12 +68,11 @@ def figure_study(family, figure, seed, trials, **images):
     """A figure at all settings: one axis for each choice of numbers, then the data draws."""
     base = jo.figures.FIGURES[figure].study(seed, trials=trials, **images)
     dim = (base.task.build() if images else base.task).dim
-    # A number in place of the convention, so that both are one program.
-    snr_db = {"vector": SNR_DB, "symbol": SNR_DB + 10 * math.log10(dim)}
     over = data_draws(base.task.key, family.draws)
     for choice in reversed(family.number_choices):
-        values = [snr_db.get(value, value) for value in choice.values]
-        over = jo.axis(choice.name, {choice.field: values}, choice.levels) * over
+        values = snr_db(family, dim) if choice.name == "SNR" else choice.values
+        tried = slice(choice.tried)
+        over = jo.axis(choice.name, {choice.field: values[tried]}, choice.levels[tried]) * over
     return base.replace(
         algorithms=family.algorithms(figure),
         channel=base.channel.replace(noise=NoisePerDraw(), control_power=base.channel.power),
@@ -72,22 +86,13 @@ def figure_study(family, figure, seed, trials, **images):
     )
 
 
-def means(dataset):
-    """Mean score [algorithm, choices…, evaluation, draw] and largest power ratio of any round.
-
-    Where a trial diverged a gap is infinite, an accuracy NaN.
-    """
-    metric = dataset.attrs["metric"]
-    score = dataset[metric].astype("float64").mean("trial", skipna=False)
-    score = score.where(np.isfinite(score), np.nan if metric == "accuracy" else np.inf)
-    blocks = [name for name in ("power", "control_power") if name in dataset]
-    power = [dataset[name].astype("float64").mean("trial", skipna=False) for name in blocks]
-    ratio = power[0] if len(power) == 1 else np.fmax(*power)
-    plain = [name for name in score.coords if name not in score.dims]
-    return (
-        score.drop_vars(plain).transpose(..., "evaluation", "draw").load(),
-        ratio.drop_vars(plain, errors="ignore").max("round", skipna=False).load(),
-    )
+def new_shares(run, family, figure, point, seed, trials, **images):
+    """Draws on which each part about a figure holds at a setting, and all together, of new ones."""
+    draws = NEW_DRAWS[family.name]
+    held = held_on_new_draws(run, family, point, (figure,), seed, trials, draws, **images)
+    at = family.place(point)["evaluation"]
+    held = {name: values[:, at] for name, values in held.items()}
+    return held | {"jointly": together(held, family, (figure,))}
 
 
 def caption(seed, studies, data):
@@ -118,24 +123,25 @@ def table(pairs):
     return cells
 
 
-def remarks(pairs, judged, scores, powers):
+def remarks(pairs, judged, scores, powers, found):
     """Sentences under the table: how to read it, the designs, and where the figures appear."""
     effects = sum(len(each.main_effects(part)) for each, part in pairs)
     lines = [
         "A setting counts for a part if the part holds on more than half of its data draws, which "
         "are too few for a verdict on a single setting. Shares are of the settings of the design, "
-        "with Wilson's 95 % interval, as if they were a sample of such settings.",
+        "with exact 95 % intervals, as if they were a sample of such settings.",
         "Changes are main effects: mean over the design at the other level minus mean at ours, "
         f"with 95 % intervals over data draws, uncorrected. Of all {effects}, about "
         f"{effects // 20} would exclude 0 if nothing mattered.",
         *(_design_in_words(each.family) for each in judged.values()),
         "A figure appears at a setting if all of its claims hold on most draws there; of (3a) and "
         "(3b), (4a) and (4b), (7b) and (7c), which read the same words, one is enough. The setting "
-        "named is the one with the fewest changes from ours. The same draws choose and judge it: "
-        "another seed may find another setting.",
+        "named is the one with the fewest changes from ours. The draws of the design chose it; the "
+        "counts after it are of new draws, with exact 95 % intervals.",
     ]
     for each in judged.values():
-        lines += [_appearance(each, figure, powers[figure]) for figure in each.family.figures]
+        for figure in each.family.figures:
+            lines.append(_appearance(each, figure, powers[figure], found[figure]))
     return [*lines, _near_scaffold(judged["images"], scores["fig5"])]
 
 
@@ -147,39 +153,41 @@ def _in_words(effect):
 
 def _design_in_words(family):
     """The choices of a family, ours first, and which interactions confound their effects."""
-    choices = "; ".join(f"{c.name} {' or '.join(c.levels)}" for c in family.choices)
-    confounded = aliases(family.choices)
-    clear = ", ".join(name for name, pairs in confounded.items() if not pairs)
-    mixed = "; ".join(f"{name} with {', '.join(p)}" for name, p in confounded.items() if p)
+    choices = "; ".join(f"{c.name} {' or '.join(c.levels[: c.tried])}" for c in family.choices)
+    shortest = words(family.choices, resolution(family.choices))
+    mixed = "; ".join(" · ".join(word) for word in shortest)
     structure = [number for number, choice in enumerate(family.choices) if choice.touches]
     structures = len(np.unique(family.design[:, structure], axis=0))
     roman = ROMAN.get(resolution(family.choices), "above V")
     return (
         f"{family.name}, ours first: {choices}. {len(family.design)} settings: all combinations of "
         f"the numbers, each with an orthogonal array of {structures} structures; resolution "
-        f"{roman}. Clear of all interactions of two choices: {clear or 'none'}. Aliased: "
-        f"{mixed or 'none'}."
+        f"{roman}, so that no main effect is mixed with an interaction of two choices. Shortest "
+        f"words: {mixed or 'none'}."
     )
 
 
-def _appearance(judged, figure, powers):
-    """Say where a figure appears, on how many draws, and which verdict that allows."""
+def _appearance(judged, figure, powers, new):
+    """Say where a figure appears in the design, and on how many new draws it does there."""
     family, place = judged.family, judged.place_of_figure(figure)
-    words, point = judged.words(place), family.points[place.point]
-    if not place.appears:
-        return (
-            f"{figure} appears nowhere in the design; nearest, {place.held} of {place.claims} "
-            f"claims: {words}."
-        )
+    setting, point = judged.words(place), family.points[place.point]
     names = {name for part in family.parts for where, name in part.sources if where == figure}
     at = {name: index for name, index in family.place(point).items() if name != "evaluation"}
     labels = [family.label(name, point) for name in sorted(names)]
     power = float(np.nanmax(powers.sel(algorithm=labels).isel(at).median("draw")))
-    count = round(place.share * family.draws)
-    where = "at our settings" if words == "ours" else f"at {words}"
+    where = "our settings" if setting == "ours" else setting
+    start = f"{figure} appears in the design at {where}"
+    if not place.appears:
+        start = (
+            f"{figure} appears nowhere in the design; nearest, {place.held} of {place.claims} "
+            f"claims, is {where}"
+        )
+    *_, joint = new.values()
+    counts = ", ".join(f"({name}) {int(v.sum())}" for name, v in new.items() if name != "jointly")
+    verdict = jo.stats.verdict(int(joint.sum()), len(joint))
     return (
-        f"{figure} appears {where}, each claim on at least {count} of {family.draws} draws "
-        f"({jo.stats.verdict(count, family.draws)}); the largest power ratio there is {power:.3g}."
+        f"{start} (largest power ratio {power:.3g}). There, of {len(joint)} new draws: {counts}; "
+        f"jointly {in_words(joint)}: {verdict}."
     )
 
 
@@ -203,8 +211,8 @@ def _near_scaffold(judged, scores):
     return f"{start} Nothing in the design does it; nearest: {judged.words(place)}: {best}."
 
 
-def rows(pairs, data):
-    """Tidy rows of the CSV: shares, main effects, and where each part holds."""
+def rows(pairs, data, found):
+    """Tidy rows of the CSV: shares, main effects, where parts hold, and shares of new draws."""
     head = ["part", "claim", "data", "quantity", "choice", "level", "value", "low", "high"]
     lines = []
     for judged, part in pairs:
@@ -219,6 +227,12 @@ def rows(pairs, data):
         place = judged.place_of_part(part)
         kind = "holds with fewest changes at" if place.appears else "holds nowhere; nearest"
         lines.append([*lead, kind, judged.words(place), "", place.share, None, None])
+        setting = judged.words(judged.place_of_figure(part.figure))
+        for quantity, name in (("share", part.name), ("joint share", "jointly")):
+            held = found[part.figure][name]
+            low, high, _ = jo.stats.share(int(held.sum()), len(held))
+            kind = f"{quantity} of new draws at the setting of {part.figure}"
+            lines.append([*lead, kind, setting, "", held.mean(), low, high])
     return pandas.DataFrame(lines, columns=head)
 
 

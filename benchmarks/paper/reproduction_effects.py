@@ -61,7 +61,7 @@ def main_effects(choices, levels, held) -> list[MainEffect]:
     names, contrasts = [], []
     for number, choice in enumerate(choices):
         ours = held[levels[:, number] == 0].mean(0)
-        for level in range(1, len(choice.levels)):
+        for level in range(1, choice.tried):
             names.append((choice.name, choice.levels[level]))
             contrasts.append(held[levels[:, number] == level].mean(0) - ours)
     contrasts = np.array(contrasts)  # [effect, draw]

@@ -1,6 +1,5 @@
 """The picture of `reproduction`: main effects on the claims, and figures at two settings."""
 
-import dataclasses
 import textwrap
 
 import matplotlib
@@ -17,7 +16,7 @@ TITLE = (
 )
 
 
-def draw(judged, scores):
+def draw(judged, scores, found):
     """Draw main effects [part, level] of each family above, and curves of three figures below."""
     paper = jo.style.on_paper()
     with matplotlib.rc_context(jo.style.rc_params()):
@@ -32,7 +31,7 @@ def draw(judged, scores):
         bar = above.colorbar(image, ax=list(panels), pad=0.01, aspect=30)
         bar.set_label("change of the share of draws (%)")
         above.suptitle(textwrap.fill(TITLE, 64 if paper else 110), fontsize=7)
-        _draw_figures(below, judged, scores, paper)
+        _draw_figures(below, judged, scores, found, paper)
     return figure
 
 
@@ -60,14 +59,15 @@ def _draw_effects(axes, judged):
     return image
 
 
-def _draw_figures(below, judged, scores, paper):
-    """A pair of panels for each figure, on one vertical scale: ours, and where it appears."""
+def _draw_figures(below, judged, scores, found, paper):
+    """A pair of panels for each figure, on one vertical scale: ours, and the chosen setting."""
     grid = below.subplots(3, 2, sharey="row") if paper else below.subplots(2, 3, sharey="col").T
     for pair, name in zip(grid, DRAWN, strict=True):
         (own,) = [each for each in judged.values() if name in each.family.figures]
         place = own.place_of_figure(name)
         _draw_curves(pair[0], own.family, scores[name], name, 0, f"{name}, ours")
-        _draw_curves(pair[1], own.family, scores[name], name, place.point, _title(name, own, place))
+        title = _title(name, own.words(place), found[name]["jointly"])
+        _draw_curves(pair[1], own.family, scores[name], name, place.point, title)
         for axes in pair if paper else pair[1:]:
             axes.set_xlabel("round", fontsize=7)
         label = jo.style.LABELS[jo.figures.FIGURES[name].metric].split(" $")[0]
@@ -78,15 +78,14 @@ def _draw_figures(below, judged, scores, paper):
     below.legend(handles, labels, loc="outside lower center", ncols=across, handlelength=2.6)
 
 
-def _title(name, judged, place):
-    head = f"{name} appears at"
-    if not place.appears:
-        head = f"{name} nowhere; {place.held} of {place.claims} claims at"
-    return "\n".join([head, *textwrap.wrap(judged.words(place), 30)])
+def _title(name, setting, joint):
+    """The setting that the design chose, and on how many new draws all claims hold there."""
+    tail = f"all claims: {int(joint.sum())} of {len(joint)} new draws"
+    return "\n".join([*textwrap.wrap(f"{name} at {setting}", 34), tail])
 
 
 def _draw_curves(axes, family, scores, figure, number, title):
-    """Mean over draws of each algorithm with its 95 % band; of gaps the geometric mean."""
+    """Median over draws of each algorithm with its interval; what diverged counts as worst."""
     point, known = family.points[number], jo.figures.FIGURES[figure]
     at = family.place(point)
     count = at["evaluation"] + 1
@@ -96,12 +95,11 @@ def _draw_curves(axes, family, scores, figure, number, title):
     bands = {}
     for name in known.algorithms:
         values = scores.sel(algorithm=family.label(name, point)).isel(at)
-        bands[name] = _band(values.transpose("draw", "evaluation").values, log)
+        bands[name] = _band(values.transpose("draw", "evaluation").values, np.inf if log else 0.0)
     floor = jo.style.log_floor(list(bands.values())) if log else 0.0
     for name, look in jo.style.looks(known.algorithms).items():
-        if bands[name].used:
-            label = name.removesuffix(" (noise-free)")
-            jo.style.curve(axes, look, label, rounds, bands[name], floor)
+        label = name.removesuffix(" (noise-free)")
+        jo.style.curve(axes, look, label, rounds, bands[name], floor)
     if log:
         axes.set_yscale("log")
     elif axes.get_ylim()[1] > 1:
@@ -110,10 +108,8 @@ def _draw_curves(axes, family, scores, figure, number, title):
     axes.set_title(title, fontsize=6)
 
 
-def _band(values, log):
-    """Interval over draws [evaluation] of values [draw, evaluation]; of logarithms if `log`."""
-    if not log:
-        return jo.stats.interval(values)
-    band = jo.stats.interval(np.log10(np.maximum(values, 1e-30)))
-    ends = {name: 10.0 ** getattr(band, name) for name in ("mean", "low", "high")}
-    return dataclasses.replace(band, **ends)
+def _band(values, worst):
+    """Median and its interval over draws [evaluation] of values [draw, evaluation]."""
+    values = np.where(np.isfinite(values), values, worst)
+    ends = np.array([jo.stats.median(column)[:2] for column in values.T])
+    return jo.stats.Interval(np.median(values, 0), *ends.T, len(values), len(values))

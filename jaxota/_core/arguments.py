@@ -201,7 +201,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
             inputs.require(f"plan.{name}", array, Bounds(infinite=True), diverged)
     plan = inputs.cast_fields(plan, "plan")
     for need in dict.fromkeys(algorithm.needs):
-        by_user = (users,) if need in ("mean", "var") else ()
+        by_user = (users,) if need in ("mean", "var", "sent_mean", "sent_var") else ()
         for name in PLANNED[need][: 1 + algorithm.local.controlled]:
             value = getattr(plan, name)
             if value is None:

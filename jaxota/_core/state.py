@@ -87,6 +87,8 @@ class Moments:
     var: Float[Array, "*round user"]  # prior variance
     average_mean: Float[Array, "*round"] | None  # prior mean of the average over users
     average_var: Float[Array, "*round"] | None
+    sent_mean: Float[Array, "*round user"] | None = None  # prior mean of each user's Δ_i or c_i
+    sent_var: Float[Array, "*round user"] | None = None
 
 
 ByRound: TypeAlias = Traced[Float[Array, "round"]]
@@ -107,6 +109,7 @@ class Plan:
             them.
         average_mean, average_var: [round] the prior of the average itself, for `PooledMMSE` alone.
         average_control_mean, average_control_var: [round] that of the average of controls.
+        update_mean, update_var: [round, user] the prior of each user's Δ_i, for `UpdateMMSE` alone.
 
     All but the first three are `None` where absent.
     """
@@ -121,6 +124,8 @@ class Plan:
     average_var: MaybeByRound = traced(default=None, rank=1, at_least=0.0, infinite=True)
     average_control_mean: MaybeByRound = traced(default=None, rank=1)
     average_control_var: MaybeByRound = traced(default=None, rank=1, at_least=0.0, infinite=True)
+    update_mean: MaybeByUser = traced(default=None, rank=2)
+    update_var: MaybeByUser = traced(default=None, rank=2, at_least=0.0, infinite=True)
 
     replace = dataclasses.replace
 
@@ -155,4 +160,6 @@ PLANNED = {
     "var": ("model_var", "control_var"),
     "average_mean": ("average_mean", "average_control_mean"),
     "average_var": ("average_var", "average_control_var"),
+    "sent_mean": ("update_mean", "control_mean"),
+    "sent_var": ("update_var", "control_var"),
 }

@@ -3,7 +3,7 @@
 Without noise every estimator is the identity.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax.numpy as jnp
 
@@ -64,12 +64,16 @@ def _conditional_mean(
     self: Any, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
 ) -> tuple[Vector, Memory]:
     """Return E[x | x + noise] for x ~ N(mean, s²) of `self.prior`: the call of MMSE estimators."""
-    (mean, var), seen = self.prior(block, link), block.origin + received
+    return _shrunk(block.origin + received, deviation, *self.prior(block, link)), memory
+
+
+def _shrunk(seen: Vector, deviation: Scalar, mean: Scalar, var: Scalar) -> Vector:
+    """Return the conditional mean of a vector of prior N(mean, var), seen with noise."""
     gain = _shrinkage(deviation, var)
     # Where gain is 1, mean + (seen − mean) would lose digits of `seen`; where ν = s² = 0 the ratio
     # above is NaN.
     exact = (deviation == 0) | (gain == 1)
-    return jnp.where(exact, seen, mean + gain * (seen - mean)), memory
+    return jnp.where(exact, seen, mean + gain * (seen - mean))
 
 
 def _shrinkage(deviation: Scalar, var: Scalar) -> Scalar:
@@ -78,11 +82,15 @@ def _shrinkage(deviation: Scalar, var: Scalar) -> Scalar:
     return 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
 
 
-def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
-    """Return gain and offset of the conditional mean, gain·(origin + received) + offset."""
+# (gain, offset, kept) of an estimate gain·(origin + received) + offset + kept·origin.
+Affine: TypeAlias = tuple[Scalar, Scalar, Scalar]
+
+
+def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> Affine:
+    """Return the affine map of a conditional mean."""
     mean, var = self.prior(block, link)
     gain = jnp.where(deviation == 0, 1.0, _shrinkage(deviation, var))
-    return gain, (1.0 - gain) * mean
+    return gain, (1.0 - gain) * mean, jnp.float32(0.0)
 
 
 @part
@@ -92,8 +100,8 @@ class Identity:
     needs = ()
     start, spread = no_memory, _flat_prior
 
-    def affine(self, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
-        return jnp.float32(1.0), jnp.float32(0.0)
+    def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
+        return jnp.float32(1.0), jnp.float32(0.0), jnp.float32(0.0)
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
@@ -114,6 +122,37 @@ class MMSE:
 
     def prior(self, block: Block, link: Link) -> tuple[Scalar, Scalar]:
         return _average_of_independent(block.moments.mean, block.moments.var, link)
+
+
+@part
+class UpdateMMSE:
+    """MMSE with the plan's prior on the users' updates Δ_i in place of their weights θ_i.
+
+    The estimate shrinks the received update to the prior's mean, and adds the broadcast model. The
+    paper puts its prior on the weights; controls have the prior of `MMSE`.
+    """
+
+    needs = ("sent_mean", "sent_var")
+    start, check = no_memory, _check_noise
+
+    def spread(self, moments: Moments, count: Scalar) -> Scalar:
+        assert moments.sent_var is not None  # it is among `needs`
+        return moments.sent_var.mean() / count
+
+    def prior(self, block: Block, link: Link) -> tuple[Scalar, Scalar]:
+        mean, var = block.moments.sent_mean, block.moments.sent_var
+        assert mean is not None and var is not None  # they are among `needs`
+        return _average_of_independent(mean, var, link)
+
+    def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
+        gain, offset, _ = _affine_mean(self, deviation, block, link)
+        return gain, offset, 1.0 - gain
+
+    def __call__(
+        self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        update = _shrunk(received, deviation, *self.prior(block, link))
+        return block.origin + update, memory
 
 
 @part

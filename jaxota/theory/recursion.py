@@ -35,8 +35,9 @@ class Link(NamedTuple):
 
     energy: Array  # P/α, the ‖·‖² that spends the whole budget
     noise: Array  # ν·n², for n users heard
-    gain: Array  # of the estimate, gain·received + offset
+    gain: Array  # of the estimate, gain·(origin + received) + offset + kept·origin
     offset: Array
+    kept: Array
 
 
 class Heard(NamedTuple):
@@ -55,6 +56,8 @@ class Moments(NamedTuple):
     var: Float[Array, "user"]
     average_mean: Scalar  # over coordinates of the average
     average_var: Scalar
+    sent_mean: Float[Array, "user"]  # over coordinates of Δ_i, or c_i
+    sent_var: Float[Array, "user"]
     error: Scalar  # E‖estimate − true average‖²
 
 
@@ -112,6 +115,7 @@ def _one_round(
         moments.append(_moments(*parts, s, heard, links[1]))
         sent, noises = [*sent, mean], [*noises, jnp.zeros((dim, dim))]
     estimates = [(k.gain * m).at[:, -1].add(k.offset) for k, m in zip(links, sent, strict=False)]
+    estimates[0] += links[0].kept * places[0]  # the origin of controls is 0
     # s' = (estimate of the model, the model before, estimate of the controls, 1).
     rows = [
         estimates[0],
@@ -176,16 +180,21 @@ def _moments(
     cross = jnp.einsum("ndm,mk,dk->n", phi, s, origin)
     mean, centre = (phi @ s[:, -1]).mean(1), mean_phi @ s[:, -1]
     total = jnp.trace(average)  # E‖average‖², where somebody is heard
-    # estimate − average = gain·noise − (1 − gain)·average + offset
+    # estimate − average = gain·noise − (1 − gain)·average + kept·origin + offset
     error = link.gain**2 * heard.inverse_square * link.noise * dim + (1.0 - link.gain) ** 2 * total
-    error += (
-        heard.anyone * link.offset * (dim * link.offset - 2.0 * (1.0 - link.gain) * centre.sum())
-    )
+    rest = link.kept * (origin @ s[:, -1]) - (1.0 - link.gain) * centre
+    error += heard.anyone * link.offset * (dim * link.offset + 2.0 * rest.sum())
+    start = jnp.trace(origin @ s @ origin.T)
+    error += link.kept * (link.kept * start - 2.0 * (1.0 - link.gain) * cross.mean())
+    energy = squares - 2.0 * cross + start
+    sent_mean = mean - (origin @ s[:, -1]).mean()
     return Moments(
-        energy=squares - 2.0 * cross + jnp.trace(origin @ s @ origin.T),
+        energy=energy,
         mean=mean,
         var=squares / dim - mean**2,
         average_mean=centre.mean(),
         average_var=total / dim - centre.mean() ** 2,
+        sent_mean=sent_mean,
+        sent_var=energy / dim - sent_mean**2,
         error=error,
     )
