@@ -3,7 +3,7 @@
 Without noise every estimator is the identity.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Estimator(Protocol):
     """The server's estimate of the average, such as `Identity`, `MMSE` or `JamesStein`.
 
-    An estimator that needs scalars from the users may count them in `reports`, for the ledger.
+    An estimator that needs scalars from the users may count them in `reports`, for the ledger. One
+    that is affine in what it receives may say so to `exact` by `affine(deviation, block, link)`.
     """
 
     @property
@@ -38,6 +39,14 @@ class Estimator(Protocol):
 
         `received` [d] is the average of the values plus noise of standard deviation √ν.
         """
+
+
+class Affine(NamedTuple):
+    """An estimate keep·origin + gain·received + offset, for `exact`."""
+
+    keep: Scalar
+    gain: Scalar
+    offset: Scalar
 
 
 def _flat_prior(self: object, moments: Moments, count: Scalar) -> Scalar:
@@ -78,11 +87,11 @@ def _shrinkage(deviation: Scalar, var: Scalar) -> Scalar:
     return 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
 
 
-def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
-    """Return gain and offset of the conditional mean, gain·(origin + received) + offset."""
+def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> Affine:
+    """Return the conditional mean as an affine map."""
     mean, var = self.prior(block, link)
     gain = jnp.where(deviation == 0, 1.0, _shrinkage(deviation, var))
-    return gain, (1.0 - gain) * mean
+    return Affine(gain, gain, (1.0 - gain) * mean)
 
 
 @part
@@ -92,8 +101,8 @@ class Identity:
     needs = ()
     start, spread = no_memory, _flat_prior
 
-    def affine(self, deviation: Scalar, block: Block, link: Link) -> tuple[Scalar, Scalar]:
-        return jnp.float32(1.0), jnp.float32(0.0)
+    def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
+        return Affine(jnp.float32(1.0), jnp.float32(1.0), jnp.float32(0.0))
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
