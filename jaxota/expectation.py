@@ -1,7 +1,7 @@
 """`exact`: expected curves of linear algorithms on least squares, without Monte Carlo.
 
-`jaxota.theory.recursion` maps the moments of the broadcast state through the rounds. Here are the
-entry, the links of a channel, and the plan.
+`jaxota.theory.recursion` maps the moments of the broadcast state through the rounds, and
+`jaxota.theory.links` knows who is heard. Here are the entry, the refusals, and the plan.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
-from jaxota.stages.channel import Block, Channel, noise_over
-from jaxota.stages.fading import ideal_link
+from jaxota.stages.channel import Channel, Ideal
 from jaxota.tasks.problem import Task
-from jaxota.theory.recursion import Data, Heard, Link, run
+from jaxota.theory import links
+from jaxota.theory.recursion import Data, run
 
 if TYPE_CHECKING:
     import xarray
@@ -42,7 +42,7 @@ class Expected:
         error, control_error: [round] E‖estimate − true average‖² of either block.
         deviation, control_deviation: [round] √ν, that of the noise on either average; its root mean
             square where the number of users heard is random.
-        mean_power, mean_control_power: [round] mean_i E‖x_i‖²/P of either block; None under fading.
+        mean_power, mean_control_power: [round] mean_i E‖x_i‖²/P of either block.
         settings: [setting] the swept values of each name.
 
     Results of the control block are None where there is none. A sweep puts an axis [setting] first.
@@ -54,7 +54,7 @@ class Expected:
     covariance: Float[Array | np.ndarray, "*setting round d d"]
     error: ByRound
     deviation: ByRound
-    mean_power: ByRound | None
+    mean_power: ByRound
     control_error: ByRound | None = None
     control_deviation: ByRound | None = None
     mean_control_power: ByRound | None = None
@@ -87,9 +87,10 @@ def exact(
     Args:
         algorithm: one of linear parts: `SGD`, `Proximal` or `ControlVariateSGD` with full control
             gradients; `Offline`, `Constant` or `Bounded`; `Identity`, `MMSE`, `UpdateMMSE` or
-            `PooledMMSE`.
-        channel: a `jo.Channel(...)`. Where not all users are heard, because of `participants` or
-            fading, the algorithm must have neither controls nor a prior of its users.
+            `PooledMMSE`; a server that replaces the model, or a linear one such as
+            `optax.sgd(1.0, momentum=0.9)`.
+        channel: a `jo.Channel(...)`. Fading must be independent between rounds, and Rayleigh where
+            channel estimates have errors.
         task: least squares, as of `jo.tasks.regression`, with one set of data for all trials.
         rounds: R, communication rounds.
         plan: the plan of the runs; by default that of infinitely many calibration runs.
@@ -108,10 +109,10 @@ def exact(
         raise InputError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
     pairs = zip(paths.values(), values, strict=True)
     first = jax.tree.unflatten(structure, [v[0] if more else v for more, v in pairs])
-    _refuse_nonlinear(parts["algorithm"], parts["channel"], first["task"])
+    sets = _check_linear(parts["algorithm"], parts["channel"], first["task"])
     axes = tuple(0 if more else None for more in paths.values())
     with jax.enable_x64(True):
-        energies, expected = jax.device_get(_program(rounds, structure, axes, values))
+        energies, expected = jax.device_get(_program(rounds, structure, axes, values, sets))
     if np.isnan(energies).any():
         raise InputError(
             "algorithm.precode must choose its gains before the run for exact curves, as "
@@ -123,81 +124,113 @@ def exact(
 def exact_plan(algorithm: Algorithm, task: Task, rounds: int) -> Plan:
     """Compute the plan that `calibrate` measures with infinitely many runs.
 
-    The arguments are those of `exact`.
+    The arguments are those of `exact`; a task with an array of keys has a plan for each of them.
     """
     checked, _ = arguments.experiment(0, algorithm, Channel(), task, rounds, 1)
     rule, task = noise_free(checked["algorithm"]), checked["task"]
-    arguments.refuse_swept(algorithm=rule, task=task)
-    _refuse_nonlinear(rule, checked["channel"], task)
+    arguments.refuse_swept(algorithm=rule)
+    swept = {path for path, more in inputs.extra_axes(task, "task").items() if more}
+    values, structure = jax.tree.flatten(task)
+    axes = tuple(0 if path in swept else None for path in inputs.extra_axes(task, "task"))
+    pairs = zip(axes, values, strict=True)
+    first = jax.tree.unflatten(structure, [v if axis is None else v[0] for axis, v in pairs])
+    _check_linear(rule, checked["channel"], first)
     with jax.enable_x64(True):
-        plan = jax.device_get(_plan_program(rounds, rule, task))
+        plan = jax.device_get(_plan_program(rounds, rule, structure, axes, values))
     return jax.tree.map(np.float32, plan)
 
 
-def _refuse_nonlinear(algorithm: Algorithm, channel: Any, task: Any) -> None:
-    """Raise InputError at the first part whose map of moments is not known."""
+def _check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | None:
+    """Raise InputError at the first part whose map of moments is not known.
+
+    Returns:
+        The sets of users that may be heard, where it matters who is.
+    """
     why = "for exact curves: jo.simulate runs it"
-    local, estimate = algorithm.local, algorithm.estimate
     if getattr(task, "redraw", False) or not hasattr(jax.eval_shape(task.problem, 0), "hessians"):
         raise InputError(f"task must be least squares with one set of data {why}")
-    if getattr(local, "linear_steps", lambda: None)() is None:
+    if getattr(algorithm.local, "linear_steps", lambda: None)() is None:
         raise InputError(
             f"algorithm.local must take linear steps {why}: plain gradients, and controls of "
             "option 1 with control_batch=None"
         )
-    for path, stage, member in (
-        ("algorithm.estimate", estimate, "affine"),
-        ("algorithm.server", algorithm.server, "keeps_estimate"),
-        ("algorithm.compress", algorithm.compress, "keeps_values"),
-    ):
-        if not hasattr(stage, member):
-            raise InputError(f"{path} must be linear {why}, got {inputs.shown(stage)}")
+    if not hasattr(algorithm.estimate, "affine"):
+        shown = inputs.shown(algorithm.estimate)
+        raise InputError(f"algorithm.estimate must be affine in what it receives {why}: {shown}")
+    if not hasattr(algorithm.compress, "keeps_values"):
+        shown = inputs.shown(algorithm.compress)
+        raise InputError(f"algorithm.compress must send all values as they are {why}: {shown}")
+    server: Any = algorithm.server
+    memory = server.start(jnp.zeros(1))
+    if getattr(server, "affine", lambda memory: None)(memory) is None:
+        raise InputError(
+            f"algorithm.server must take linear steps {why}: optax.sgd does, with momentum, too"
+        )
     carrier: Any = algorithm.medium(channel)
-    if carrier is not channel:
-        return  # error-free links
-    fading = channel.fading
-    if not hasattr(fading, "chance") or not fading.independent or channel.gains is not None:
+    if not links.is_random(carrier):
+        return None
+    if not carrier.fading.independent:
         raise InputError(
-            "channel.fading must be Rayleigh or Nakagami, without errors of estimates, correlation "
-            f"and gains of users, {why}"
+            "channel.fading must have no correlation between rounds, and errors of estimates with "
+            f"Rayleigh fading and truncated inversion alone, {why}"
         )
-    all_heard = channel.participants is None and fading.chance() is None
-    if not all_heard and (local.controlled or estimate.needs):
-        raise InputError(
-            "channel must let all users be heard, without participants and fading, with controls "
-            f"or a prior of users, {why}"
-        )
+    if links.fades(carrier) and any(leaf.dtype.kind == "i" for leaf in jax.tree.leaves(memory)):
+        raise InputError(f"algorithm.server must not count rounds under fading {why}")
+    if links.alike(algorithm, carrier):
+        return None
+    return links.enumerate_sets(task.users, carrier.participants, links.fades(carrier))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _program(
-    rounds: int, structure: Any, axes: tuple[int | None, ...], values: list[Any]
+    rounds: int,
+    structure: Any,
+    axes: tuple[int | None, ...],
+    values: list[Any],
+    sets: Array | None,
 ) -> tuple[Array, Expected]:
     def setting(values: list[Any]) -> tuple[Array, Expected]:
-        return _expected(rounds, **jax.tree.unflatten(structure, values))
+        return _expected(rounds, sets=sets, **jax.tree.unflatten(structure, values))
 
     return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _plan_program(rounds: int, algorithm: Algorithm, task: Any) -> Plan:
-    return _plan(rounds, algorithm, task.problem(0))
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _plan_program(
+    rounds: int,
+    algorithm: Algorithm,
+    structure: Any,
+    axes: tuple[int | None, ...],
+    values: list[Any],
+) -> Plan:
+    def setting(values: list[Any]) -> Plan:
+        problem = jax.tree.unflatten(structure, values).problem(0)
+        return _plan(rounds, _doubles(algorithm), problem)
+
+    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+
+
+def _doubles(parts: Any) -> Any:
+    """Return parts with their numbers in float64."""
+
+    def double(leaf: Array) -> Array:
+        return leaf.astype("float64") if leaf.dtype == np.float32 else leaf
+
+    return jax.tree.map(double, parts)
 
 
 def _expected(
-    rounds: int, algorithm: Algorithm, channel: Channel, task: Any, plan: Plan | None
+    rounds: int, algorithm: Algorithm, channel: Channel, task: Any, plan: Plan | None, sets: Any
 ) -> tuple[Array, Expected]:
     """Return the full-power energies [block, round] and the expectations of one setting."""
-    problem, carrier = task.problem(0), algorithm.medium(channel)
-    data, heard, dim = _doubles(problem), _heard(carrier, problem.users), problem.dim
+    problem, (algorithm, channel, plan) = task.problem(0), _doubles((algorithm, channel, plan))
     if algorithm.needs and plan is None:
         plan = _plan(rounds, algorithm, problem)
-    rows: Any = algorithm.moments(plan) or (None, None)
-    blocks = range(1 + algorithm.local.controlled)
-    links = tuple(
-        _link(algorithm, carrier, problem, block, rows[block], rounds) for block in blocks
-    )
-    states, moments = run(rounds, algorithm, data, heard, links)
+    rows: Any = algorithm.moments(plan) or None
+    carrier = algorithm.medium(channel)
+    air, deviations, shares = links.air(rounds, algorithm, carrier, problem, rows, sets)
+    data, dim = _data(problem), problem.dim
+    states, records = run(rounds, algorithm, data, air)
     half = data.hessians.mean(0) / 2.0
     optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
     residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
@@ -206,18 +239,16 @@ def _expected(
     gap = jnp.einsum("rde,de->r", second, half) - 2.0 * (mean @ half @ optimum)
     gap += optimum @ half @ optimum
     results: dict[str, Any] = {}
-    share = _power_share(carrier, problem.users)
-    for name, link, record in zip(("", "control_"), links, moments, strict=False):
-        noise = link.noise * heard.inverse_square / heard.anyone
-        results[f"{name}error"], results[f"{name}deviation"] = record.error, jnp.sqrt(noise)
-        spent = record.energy.mean(1) / link.energy
-        results[f"mean_{name}power"] = share * spent if share is not None else None
+    every = zip(("", "control_"), air.links, records, deviations, shares, strict=False)
+    for name, link, record, deviation, share in every:
+        results[f"{name}error"], results[f"{name}deviation"] = record.error, deviation
+        results[f"mean_{name}power"] = record.energy @ share / len(share) / link.energy
     covariance = second - mean[:, :, None] * mean[:, None, :]
     expected = Expected(gap, least + gap, mean, covariance, **results)
-    return jnp.stack([link.energy for link in links]), expected
+    return jnp.stack([link.energy for link in air.links]), expected
 
 
-def _doubles(problem: Any) -> Data:
+def _data(problem: Any) -> Data:
     """Return a problem's data in float64, with Hessians of that precision."""
     features, targets, counts = (
         x.astype("float64") for x in (problem.features, problem.targets, problem.counts)
@@ -227,60 +258,11 @@ def _doubles(problem: Any) -> Data:
     return Data(hessians, slopes, features, targets, counts)
 
 
-def _heard(carrier: Any, users: int) -> Heard:
-    """Return expectations over n ~ Binomial(S, q): S participants, each heard with chance q."""
-    chance = carrier.fading.chance() if hasattr(carrier, "fading") else None
-    chosen = getattr(carrier, "participants", None)
-    if chance is None and chosen is None:
-        return Heard(*(jnp.float64(x) for x in (1.0, 1.0 / users, 1.0 / users**2)))
-    n = jnp.arange(1.0, users + 1.0)
-    total = jnp.float64(users if chosen is None else chosen)
-    chances = jax.scipy.stats.binom.pmf(n, total, jnp.float64(1.0 if chance is None else chance))
-    return Heard(chances.sum(), (chances / n).sum(), (chances / n**2).sum())
-
-
-def _power_share(carrier: Any, users: int) -> Any:
-    """Return the mean over users of E[heard·amplification]; None where fading makes it random."""
-    if carrier.noise_variance(1) is None:  # error-free links
-        return 0.0
-    if carrier.fading.chance() is not None:
-        return None
-    return 1.0 if carrier.participants is None else carrier.participants / users
-
-
-def _link(
-    algorithm: Algorithm, carrier: Any, problem: Any, number: int, rows: Any, rounds: int
-) -> Link:
-    """Return the link of a block in every round; `rows` are its moments in the plan."""
-    users, ones = problem.users, jnp.ones(rounds)
-    power = (carrier.power, carrier.control_budget)[number]
-    noise = noise_over(power, carrier, problem.dim)
-    if noise is None:
-        return Link(ones, 0.0 * ones, ones, 0.0 * ones, 0.0 * ones)
-    reach = (algorithm.local.reach, jnp.float32(1.0))[number]
-    floor = carrier.fading.floors[number]
-    estimate: Any = algorithm.estimate
-    # NaN shows in the energy if a precoder reads what users send in a run.
-    absent: Any = None
-    unknown = jnp.full(users, jnp.nan)
-
-    def one(row: Any) -> Link:
-        block = Block(absent, absent, absent, power, reach, row, energies=unknown)
-        energy = algorithm.precode.energy(block)
-        received = jnp.where(noise == 0, 0.0, noise * energy) / floor**2
-        affine = estimate.affine(jnp.sqrt(received) / users, block, ideal_link(users))
-        return Link(*(jnp.asarray(x, "float64") for x in (energy, received, *affine)))
-
-    if rows is None:
-        return jax.tree.map(lambda x: x * ones, one(None))
-    return jax.vmap(one)(rows)
-
-
 def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
     """Return the plan of noise-free runs on the calibration share of the data."""
-    data, ones = _doubles(problem.head()), jnp.ones(rounds)
-    links = (Link(ones, 0.0 * ones, ones, 0.0 * ones, 0.0 * ones),) * 2
-    _, (model, *control) = run(rounds, algorithm, data, _heard(None, problem.users), links)
+    rule = noise_free(algorithm)
+    air, *_ = links.air(rounds, rule, Ideal(), problem, None, None)
+    _, (model, *control) = run(rounds, rule, _data(problem.head()), air)
     others = {"average_mean": model.average_mean, "average_var": model.average_var}
     others |= {"update_mean": model.sent_mean, "update_var": model.sent_var}
     plan = Plan(model.energy.max(1), model.mean, model.var, **others)

@@ -8,7 +8,7 @@ are pairs of real ones, [2, …], which every platform computes alike.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota._core import devices, inputs, prng
-from jaxota._core.part import Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
+from jaxota._core.part import TINY, Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
 from jaxota.stages.local import no_memory
 
@@ -106,8 +106,8 @@ class NoFading:
     floors, independent = (1.0, 1.0), True
     start = no_memory
 
-    def chance(self) -> None:
-        return None  # all users are heard
+    def above(self, block: int, amplitudes: PerUser) -> None:
+        return None  # all users are heard, with gain 1
 
     def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         link = ideal_link(amplitudes.size)
@@ -123,6 +123,29 @@ def _stationary(self: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> Gain
     return _circular(key, (2, *shape))
 
 
+class Above(NamedTuple):
+    """Moments of gains h whose estimates ĥ exceed a floor, for `exact`.
+
+    Attributes:
+        chance: P(|ĥ| > floor).
+        gain, square: mean and second moment of Re(h/ĥ) above the floor.
+        inverse: mean of 1/|ĥ|² above the floor.
+    """
+
+    chance: PerUser
+    gain: PerUser
+    square: PerUser
+    inverse: PerUser
+
+
+def _known_above(density: Array, powers: Array, lengths: Array) -> Above:
+    """Return the moments of known gains from quadrature [user, node] over their powers |h|²."""
+    mass = lengths * density
+    chance = mass.sum(-1)
+    ones = jnp.ones_like(chance)
+    return Above(chance, ones, ones, (mass / powers).sum(-1) / jnp.maximum(chance, TINY))
+
+
 @part
 class Rayleigh:
     """Scattering alone: h e^{jφ} ~ CN(0, 1)."""
@@ -130,9 +153,16 @@ class Rayleigh:
     correlation: Traced[Scalar] = traced(default=0.0, at_least=0.0, below=1.0)
 
     start = _stationary
+    errors = True  # `above` knows errors of estimates, too
 
-    def above(self, floor: Scalar) -> Scalar:
-        return jnp.exp(-(floor**2))
+    def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
+        power = amplitudes**2
+        total = jnp.maximum(power + error, TINY)  # E|ĥ|²
+        ratio = jnp.minimum(floor**2 / total, 500.0)
+        inverse = jnp.exp(ratio) * jax.scipy.special.exp1(ratio) / total
+        # Given ĥ, h is Gaussian around gain·ĥ.
+        gain = power / total
+        return Above(jnp.exp(-ratio), gain, gain**2 + gain * error / 2.0 * inverse, inverse)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
         scatter = _scattered(self.correlation, fresh, memory)
@@ -147,6 +177,16 @@ class Rician:
     correlation: Traced[Scalar] = traced(default=0.0, at_least=0.0, below=1.0)
 
     start = _stationary
+
+    def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
+        k = jnp.minimum(self.k_factor, 1e12)
+        # |h|·√(K + 1) = √K + v, with v near a standard normal.
+        low = floor / jnp.maximum(amplitudes, TINY) * jnp.sqrt(k + 1.0) - jnp.sqrt(k)
+        v, lengths = _nodes(jnp.clip(low, -jnp.minimum(jnp.sqrt(k), 7.0), 7.0), 7.0)
+        scaled = jnp.sqrt(k) + v
+        bessel = jax.scipy.special.i0e(2.0 * jnp.sqrt(k) * scaled)
+        powers = amplitudes[:, None] ** 2 * scaled**2 / (k + 1.0)
+        return _known_above(2.0 * scaled * jnp.exp(-(v**2)) * bessel, powers, lengths)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
         scatter = _scattered(self.correlation, fresh, memory)
@@ -163,8 +203,14 @@ class Nakagami:
     correlation = 0.0
     start = no_memory
 
-    def above(self, floor: Scalar) -> Scalar:
-        return jax.scipy.special.gammaincc(self.m, self.m * floor**2)
+    def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
+        # Over y = log|h|², whose density is smooth for every m.
+        low = 2.0 * jnp.log(floor / jnp.maximum(amplitudes, TINY))
+        high = jnp.log1p(12.0 / jnp.sqrt(self.m) + 40.0 / self.m)
+        y, lengths = _nodes(jnp.clip(low, -60.0 / self.m, high), high)
+        log_density = self.m * (y - jnp.exp(y) + jnp.log(self.m))
+        density = jnp.exp(log_density - jax.scipy.special.gammaln(self.m))
+        return _known_above(density, amplitudes[:, None] ** 2 * jnp.exp(y), lengths)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
@@ -191,6 +237,9 @@ class Inversion:
     def floors(self) -> tuple[Scalar, Scalar]:
         """h_min and ρ_min."""
         return self.threshold, self.control_threshold
+
+    def above(self, block: int, law: Any, amplitudes: PerUser, error: Scalar) -> Above:
+        return law.above(self.floors[block], amplitudes, error)
 
     def __call__(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
         gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
@@ -234,14 +283,16 @@ class Fading:
 
     @property
     def independent(self) -> bool:
-        """Whether a user is heard whatever happens to others, and before, and then with gain 1."""
-        numbers = self.csi_error, getattr(self.law, "correlation", 0.0)
-        return hasattr(self.law, "above") and not any(np.any(np.asarray(x) != 0) for x in numbers)
+        """Whether rounds fade independently, with moments that `above` knows."""
+        known = hasattr(self.law, "above") and hasattr(self.answer, "above")
+        zeros = [getattr(self.law, "correlation", 0.0)]
+        zeros += [] if getattr(self.law, "errors", False) else [self.csi_error]
+        return known and not any(np.any(np.asarray(x) != 0) for x in zeros)
 
-    def chance(self) -> Scalar:
-        """Return the probability that a user is heard on the model block."""
-        law: Any = self.law
-        return law.above(self.floors[0])
+    def above(self, block: int, amplitudes: PerUser) -> Above:
+        """Return the moments of users who are heard on a block, for `exact`."""
+        answer: Any = self.answer
+        return answer.above(block, self.law, amplitudes, self.csi_error)
 
     def check(self, path: str, setting: "Setting") -> None:
         # 4 bytes each of `fresh` [4, 2, antenna, user]; as much again for gains and estimates.
@@ -345,6 +396,13 @@ def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
     """Return the scattered component of a round, of correlation `rho` with the last round's."""
     # Gauss-Markov: the power stays 1 in every round.
     return rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
+
+
+def _nodes(low: PerUser, high: Scalar) -> tuple[Float[Array, "user node"], Array]:
+    """Return nodes and weights of Gauss-Legendre quadrature between `low` and `high`."""
+    x, weights = np.polynomial.legendre.leggauss(128)
+    half = (high - low)[:, None] / 2.0
+    return low[:, None] + half * (1.0 + x[None]), half * weights[None]
 
 
 def _circular(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:

@@ -54,13 +54,17 @@ class LocalUpdate:
 
 
 class LinearSteps(NamedTuple):
-    """Steps u = g_i(θ_i) + pull·(θ_i − θ̂), and with controls + ĉ − c_i, for `exact`.
+    """Steps along u = g_i(θ_i) + pull·(θ_i − θ̂), and with controls + ĉ − c_i, for `exact`.
 
     Attributes:
+        step_size: η of all rounds, or [round].
+        batch: samples of a minibatch, drawn with replacement; None for the whole local set.
         pull: factor of the displacement.
         warm_start: whether controls start from gradients at the initial model.
     """
 
+    step_size: Array
+    batch: int | None
     pull: Scalar | float = 0.0
     warm_start: bool = False
 
@@ -158,7 +162,7 @@ class SGD:
         return self.steps * self.step_size
 
     def linear_steps(self) -> LinearSteps | None:
-        return LinearSteps() if self.plain else None
+        return LinearSteps(self.step_size, self.batch) if self.plain else None
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
         return None, None
@@ -192,7 +196,7 @@ class Proximal:
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
     def linear_steps(self) -> LinearSteps:
-        return LinearSteps(pull=self.mu)
+        return LinearSteps(self.step_size, self.batch, pull=self.mu)
 
 
 @part
@@ -225,10 +229,9 @@ class ControlVariateSGD:
         return max(self.batch or 1, self.control_batch or 1)
 
     def linear_steps(self) -> LinearSteps | None:
-        linear = (
-            _is_identity(self.transform) and self.control_option == 1 and self.control_batch is None
-        )
-        return LinearSteps(warm_start=self.warm_start) if linear else None
+        if not self.plain or self.control_option != 1 or self.control_batch is not None:
+            return None
+        return LinearSteps(self.step_size, self.batch, warm_start=self.warm_start)
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
         if not self.warm_start:  # c_i = ĉ = 0: the first round is plain SGD

@@ -5,9 +5,14 @@ another model than it broadcasts. `Innovations`, which does all three, is in `ja
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+import functools
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
+from jaxtyping import Array, Float
 
 from jaxota._core import inputs
 from jaxota._core.part import Memory, PerUser, Scalar, Vector, part, static
@@ -18,6 +23,12 @@ from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
+
+
+# For `exact`: a server may have `affine(memory)`, which returns its step on any one coordinate, and
+# the memory after it. The matrix maps (model, memory…, estimate, 1) to (model, memory…). What it
+# remembers starts at 0. None instead says that its step is not affine.
+AffineStep: TypeAlias = tuple[Float[Array, "out in"], Memory]
 
 
 @part
@@ -59,7 +70,6 @@ class Server(Protocol):
 class ReplaceModel:
     """The estimate becomes the next model."""
 
-    keeps_estimate = True  # for `exact`
     start = no_memory
 
     def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
@@ -70,6 +80,9 @@ class ReplaceModel:
 
     def output(self, model: Vector, memory: Memory) -> Vector:
         return model
+
+    def affine(self, memory: Memory) -> AffineStep:
+        return jnp.array([[0.0, 1.0, 0.0]]), memory
 
 
 @part
@@ -94,6 +107,9 @@ class Optimizer:
         step, memory = self.optimizer.update(pseudo_gradient, state.server, state.model)
         return optax.apply_updates(state.model, step), memory
 
+    def affine(self, memory: Memory) -> AffineStep | None:
+        return _linearized(self.optimizer, memory) if _is_affine(self.optimizer) else None
+
     def check(self, path: str, setting: "Setting") -> None:
         inputs.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
 
@@ -101,3 +117,44 @@ class Optimizer:
 def as_server(server: Server | optax.GradientTransformation) -> Server:
     """Return a server as it is, and an optax transformation as an `Optimizer`."""
     return Optimizer(server) if isinstance(server, optax.GradientTransformation) else server
+
+
+def _moves(
+    optimizer: optax.GradientTransformation, memory: Memory, x: Float[Array, "in d"]
+) -> tuple[Float[Array, "out d"], Memory]:
+    """Step from x = (model, memory…, estimate); arrays of a memory that are not [d] are fixed."""
+    model, *held, estimate = x
+    leaves, structure = jax.tree.flatten(memory)
+    values = iter(held)
+    moving = [leaf.shape == model.shape for leaf in leaves]
+    given = [next(values) if own else leaf for leaf, own in zip(leaves, moving, strict=True)]
+    step, after = optimizer.update(model - estimate, jax.tree.unflatten(structure, given), model)
+    kept = [leaf for leaf, own in zip(jax.tree.leaves(after), moving, strict=True) if own]
+    return jnp.stack([model + step, *kept]), after
+
+
+def _linearized(optimizer: optax.GradientTransformation, memory: Memory) -> AffineStep:
+    """Return the step on one coordinate, linearized at 0, and the memory after it."""
+
+    def moved(x: Float[Array, "in"]) -> tuple[Float[Array, "out"], Memory]:
+        y, after = _moves(optimizer, memory, x[:, None])
+        return y[:, 0], after
+
+    zeros = jnp.zeros(2 + sum(leaf.shape == (1,) for leaf in jax.tree.leaves(memory)))
+    jacobian, after = jax.jacfwd(moved, has_aux=True)(zeros)
+    return jnp.concatenate([jacobian, moved(zeros)[0][:, None]], 1), after
+
+
+@functools.lru_cache(maxsize=64)
+def _is_affine(optimizer: optax.GradientTransformation) -> bool:
+    """Whether the step is affine and the same for all coordinates, from points of many sizes."""
+    with jax.ensure_compile_time_eval():
+        matrix, _ = _linearized(optimizer, optimizer.init(jnp.zeros(1)))
+        memory = optimizer.init(jnp.zeros(3))
+        normal = np.random.default_rng(0).standard_normal((matrix.shape[1] - 1, 3))
+        for scale in (1e-8, 1e-4, 1.0, 1e4, 1e8):
+            step, _ = _moves(optimizer, memory, jnp.asarray(scale * normal))
+            expected = np.asarray(matrix) @ np.concatenate([scale * normal, np.ones((1, 3))])
+            if not np.allclose(step, expected, rtol=1e-4, atol=1e-5 * scale):
+                return False
+        return all(not np.any(leaf) for leaf in jax.tree.leaves(memory) if leaf.shape == (3,))

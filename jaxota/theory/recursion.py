@@ -1,12 +1,19 @@
 """The recursion behind `jo.exact`: second moments of the broadcast state, round by round.
 
 With minibatches drawn with replacement, gains that are known beforehand and an affine estimate, one
-round maps the mean and the second moment of the broadcast state linearly. The state is s = (θ̂, 1),
-with controls s = (θ̂^r, θ̂^{r−1}, ĉ^r, 1). S = E[s sᵀ] is carried from round to round, in float64.
+round maps the mean and the second moment of the state s linearly. S = E[s sᵀ] is carried from round
+to round, in float64. The state holds the model, the server's memory, the broadcast control, and
+what users remember of their controls, each of d numbers, and a 1:
 
-Given s, user i ends its K steps at θ_i, of mean Φ_i s and second moment M_i = E[θ_i θ_iᵀ]. Users
-draw independently, so that their average has the mean Φ̄ s and, given s, the covariance
-(1/N²) Σ_i (M_i − Φ_i S Φ_iᵀ), to which the channel adds ν·I.
+    s = (θ̂, memory…, ĉ, past…, 1)
+
+Where all users are heard, their controls are gradients at θ̂ of the round before: past = θ̂^{r−1}.
+Where a user may be silent it keeps its old control: past = (c_1, …, c_N).
+
+Given s, user i ends its K steps at θ_i, of mean Φ_i s and covariance V_i, independent of the other
+users. The server's estimate is a sum Σ_k w_k y_k plus noise; y holds the origin θ̂, ones, and the
+users' values. The weights w are random where fading or a lottery decides who is heard, but they are
+independent of s: their means and covariances are all that counts.
 """
 
 import functools
@@ -14,10 +21,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxota._core.part import Scalar
 from jaxota.algorithms import Algorithm
+
+PACKED = 20  # parameters up to which the noise of gradients is one matrix
 
 
 class Data(NamedTuple):
@@ -31,21 +41,26 @@ class Data(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One block's way to the server: [round], or one round's."""
+    """One block's way to the server: [round, …], or one round's, given that anyone is heard."""
 
-    energy: Array  # P/α, the ‖·‖² that spends the whole budget
-    noise: Array  # ν·n², for n users heard
-    gain: Array  # of the estimate, gain·(origin + received) + offset + kept·origin
-    offset: Array
-    kept: Array
+    energy: Array | None  # P/α, the ‖·‖² that spends the budget; None for max_i E‖·‖² of the run
+    noise: Array  # variance of the noise on the estimate, over the energy
+    weights: Float[Array, "*round k"]  # mean of w: of the origin, of ones, of the users' values
+    errors: Float[Array, "*round k"]  # the same, less the weights of the true average
+    error_covariance: Float[Array, "*round k k"] | None = None  # None where nothing is random
 
 
-class Heard(NamedTuple):
-    """Expectations over n, the number of users heard."""
+class Air(NamedTuple):
+    """Both blocks' way to the server: [round, …], or one round's.
 
-    anyone: Scalar  # P(n ≥ 1)
-    inverse: Scalar  # E[1/n; n ≥ 1]
-    inverse_square: Scalar  # E[1/n²; n ≥ 1]
+    The covariance is that of all random weights, in this order: of origin and ones, of both blocks;
+    of the users' values, of both blocks; and of 1 for users heard, 0 for others.
+    """
+
+    links: tuple[Link, ...]
+    anyone: Array  # P(anyone is heard)
+    heard: Float[Array, "*round user"]  # P(user is heard | anyone is)
+    covariance: Float[Array, "*round j j"] | None = None  # None where nothing is random
 
 
 class Moments(NamedTuple):
@@ -61,25 +76,37 @@ class Moments(NamedTuple):
     error: Scalar  # E‖estimate − true average‖²
 
 
+class Values(NamedTuple):
+    """A block's values: maps of s, and covariances given s, which are None where there are none."""
+
+    origin: Float[Array, "d m"]
+    maps: Float[Array, "user d m"]
+    covariances: Float[Array, "user d d"] | None
+
+
 def run(
-    rounds: int, algorithm: Algorithm, data: Data, heard: Heard, links: tuple[Link, ...]
+    rounds: int, algorithm: Algorithm, data: Data, air: Air
 ) -> tuple[Float[Array, "round m m"], tuple[Moments, ...]]:
     """Return S after every round, and the moments of each block, from θ^0 ~ N(0, I)."""
     local: Any = algorithm.local
-    dim, steps = data.slopes.shape[1], local.linear_steps()
-    size = 1 + (3 if local.controlled else 1) * dim
-    start = jnp.zeros((size, size)).at[-1, -1].set(1.0).at[:dim, :dim].set(jnp.eye(dim))
-    if local.controlled:
-        # θ̂^{−1} = θ^0, and ĉ^0 = 0 or, with a warm start, the mean gradient at θ^0.
-        gradient = _gradient(data.hessians.mean(0), data.slopes.mean(0), jnp.eye(dim, size))
-        control = gradient if steps.warm_start else jnp.zeros((dim, size))
-        first = jnp.concatenate([*[jnp.eye(dim, size)] * 2, control, jnp.eye(1, size, size - 1)])
-        start = first @ start @ first.T
-    # Without a warm start, the steps of round 1 are plain.
-    corrected = jnp.ones(rounds).at[0].set(1.0 if steps.warm_start else 0.0)
-    return jax.lax.scan(
-        functools.partial(_one_round, local, data, heard), start, (corrected, links)
-    )[1]
+    server: Any = algorithm.server
+    steps, memory = local.linear_steps(), server.start(jnp.zeros(1))
+    dim, controlled = data.slopes.shape[1], local.controlled
+    model = jnp.eye(dim, dim + 1)  # θ^0 as a map of (θ^0, 1)
+    gradients = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, model)
+    controls = gradients if steps.warm_start else jnp.zeros_like(gradients)
+    held = len(server.affine(memory)[0]) - 1
+    first = [model, *[0.0 * model] * held]
+    if controlled:
+        past = [model] if air.covariance is None else list(controls)
+        first += [controls.mean(0), *past]
+    start = jnp.concatenate([*first, jnp.eye(1, dim + 1, dim)])
+    # Without a warm start the steps of round 1 are plain. Controls that users hold are 0 then.
+    corrected = jnp.ones(rounds).at[0].set(float(steps.warm_start or air.covariance is not None))
+    sizes = jnp.broadcast_to(jnp.asarray(steps.step_size, "float64"), rounds)
+    operators = _operators(data) if steps.batch is not None else None
+    one_round = functools.partial(_one_round, local, server, steps, data, operators, held)
+    return jax.lax.scan(one_round, (start @ start.T, memory), (corrected, sizes, air))[1]
 
 
 def _gradient(hessian: Array, slope: Array, place: Float[Array, "d m"]) -> Float[Array, "d m"]:
@@ -89,112 +116,215 @@ def _gradient(hessian: Array, slope: Array, place: Float[Array, "d m"]) -> Float
 
 def _one_round(
     local: Any,
+    server: Any,
+    steps: Any,
     data: Data,
-    heard: Heard,
-    s: Float[Array, "m m"],
-    row: tuple[Scalar, tuple[Link, ...]],
-) -> tuple[Float[Array, "m m"], tuple[Float[Array, "m m"], tuple[Moments, ...]]]:
-    """Map S through one round; returns it twice, as state and as result, and the moments."""
-    corrected, links = row
+    operators: Array | None,
+    held: int,
+    carry: tuple[Float[Array, "m m"], Any],
+    row: tuple[Scalar, Scalar, Air],
+) -> tuple[tuple[Float[Array, "m m"], Any], Any]:
+    """Map S through one round; `held` vectors are the server's memory."""
+    (s, memory), (corrected, step_size, air) = carry, row
     (users, dim), size = data.slopes.shape, len(s)
     places = [jnp.eye(dim, size, start) for start in range(0, size - 1, dim)]
-    phi, second = jax.vmap(lambda own: _user_steps(local, own, corrected, places, s))(data)
-    mean = phi.mean(0)
-    # Averages over a random set of n users: one user counts 1/n in them, two users 1 − 1/n.
-    explained = jnp.einsum("ndm,mk,nek->de", phi, s, phi)
-    pairs = (users**2 * (mean @ s @ mean.T) - explained) / max(users * (users - 1), 1)
-    single = second.sum(0) / users
-    average = heard.inverse * single + (heard.anyone - heard.inverse) * pairs
-    moments = [_moments(phi, second, mean, average, places[0], s, heard, links[0])]
-    sent, noises = [mean], [average - heard.anyone * (mean @ s @ mean.T)]
+    control, past = 1 + held, jnp.stack(places[2 + held :] or [places[0]])
+    correction = jnp.zeros((users, dim, size))
     if local.controlled:
-        controls = jax.vmap(lambda h, b: _gradient(h, b, places[0]))(data.hessians, data.slopes)
-        square = jnp.einsum("ndm,mk,nek->nde", controls, s, controls)
-        mean = controls.mean(0)
-        parts = controls, square, mean, mean @ s @ mean.T, jnp.zeros((dim, size))
-        moments.append(_moments(*parts, s, heard, links[1]))
-        sent, noises = [*sent, mean], [*noises, jnp.zeros((dim, dim))]
-    estimates = [(k.gain * m).at[:, -1].add(k.offset) for k, m in zip(links, sent, strict=False)]
-    estimates[0] += links[0].kept * places[0]  # the origin of controls is 0
-    # s' = (estimate of the model, the model before, estimate of the controls, 1).
-    rows = [
-        estimates[0],
-        *[places[0]] * (len(sent) - 1),
-        *estimates[1:],
-        jnp.eye(1, size, size - 1),
-    ]
-    step = jnp.concatenate(rows)
-    after = heard.anyone * (step @ s @ step.T) + (1.0 - heard.anyone) * s  # silence changes nothing
-    for place, link, noise in zip((0, 2 * dim), links, noises, strict=False):
-        received = noise + heard.inverse_square * link.noise * jnp.eye(dim)
-        block = slice(place, place + dim)
-        after = after.at[block, block].add(link.gain**2 * received)
-    return after, (after, tuple(moments))
-
-
-def _user_steps(
-    local: Any, data: Data, corrected: Scalar, places: list[Array], s: Float[Array, "m m"]
-) -> tuple[Float[Array, "d m"], Float[Array, "d d"]]:
-    """Return Φ_i and M_i of one user after its K steps."""
-    hessian, slope, features, targets, count = data
-    dim, pull = len(slope), local.linear_steps().pull
-    eta, start = jnp.float64(local.step_size), places[0]
-    # θ ← shrink·θ + shift·s − η·(g − E[g | θ])
-    shrink = (1.0 - eta * pull) * jnp.eye(dim) - eta * hessian
-    shift = eta * (pull * start).at[:, -1].add(slope)
+        if air.covariance is None:
+            past = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, past[0])
+        correction = corrected * (places[control][None] - past)
+    walk = functools.partial(_walk, local.steps, steps, step_size, places[0], s)
+    phi, second = jax.vmap(walk)(data, operators, correction)
+    explained = _congruence(phi, s)
+    blocks = [Values(places[0], phi - places[0][None], second - explained)]
     if local.controlled:
-        shift -= eta * corrected * (places[2] - _gradient(hessian, slope, places[1]))
+        controls = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, places[0])
+        blocks.append(Values(jnp.zeros((dim, size)), controls, None))
+    received = [_receive(s, block, link) for block, link in zip(blocks, air.links, strict=False)]
+    records, estimates, noises = zip(*received, strict=True)
+    # s' as a map of s, in the mean, and the covariance of its random parts.
+    step, memory = server.affine(memory)
+    ones = jnp.zeros((dim, size)).at[:, -1].set(1.0)
+    server_inputs = jnp.stack([*places[: 1 + held], estimates[0], ones])
+    rows = [jnp.einsum("ok,kdm->odm", step, server_inputs).reshape(-1, size)]
+    lift = jnp.concatenate([step[:, -2], jnp.zeros(len(places) - 1 - held)])[:, None]
+    spread = [noises[0]]
+    if local.controlled:
+        rows.append(estimates[1])
+        lift = jnp.concatenate([lift, jnp.eye(len(places), 1, -control)], 1)
+        spread.append(noises[1])
+        if air.covariance is None:
+            rows.append(places[0])
+        else:
+            kept = past + air.heard[:, None, None] * (controls - past)
+            rows.append(kept.reshape(-1, size))
+            lift = jnp.concatenate([lift, jnp.eye(len(places), users, -control - 1)], 1)
+            spread += [jnp.zeros((dim, dim))] * users
+    mean_map = jnp.concatenate([*rows, jnp.eye(1, size, size - 1)])
+    covariance = jax.scipy.linalg.block_diag(*spread)
+    if air.covariance is not None:
+        covariance += _random_weights(air.covariance, blocks, past, s)
+    lift = jnp.pad(jnp.kron(lift, jnp.eye(dim)), ((0, 1), (0, 0)))
+    after = mean_map @ s @ mean_map.T + lift @ covariance @ lift.T
+    after = air.anyone * after + (1.0 - air.anyone) * s  # silence changes nothing
+    records = tuple(record._replace(error=air.anyone * record.error) for record in records)
+    return (after, memory), (after, records)
 
-    def gradient_covariance(mean: Array, second: Array) -> Array:
-        """Return E[Cov(g | θ)]: that of one sample, over the size of a minibatch."""
-        square = jnp.einsum("sd,de,se->s", features, second, features)
-        residual = square - 2.0 * targets * (features @ mean) + targets**2  # E(a_jᵀθ − b_j)²
-        sample = 4.0 / count * jnp.einsum("s,sd,se->de", residual, features, features)
-        cross = jnp.outer(hessian @ mean, slope)
-        full = hessian @ second @ hessian - cross - cross.T + jnp.outer(slope, slope)
-        return (sample - full) / local.batch
 
-    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        phi, second = carry
-        cross = shrink @ phi @ s @ shift.T
-        after = shrink @ second @ shrink.T + cross + cross.T + shift @ s @ shift.T
-        if local.batch is not None:
-            after += eta**2 * gradient_covariance(phi @ s[:, -1], second)
-        return (shrink @ phi + shift, after), None
-
-    return jax.lax.scan(step, (start, start @ s @ start.T), None, local.steps)[0]
-
-
-def _moments(
-    phi: Float[Array, "user d m"],
-    second: Float[Array, "user d d"],
-    mean_phi: Float[Array, "d m"],
-    average: Float[Array, "d d"],
-    origin: Float[Array, "d m"],
+def _walk(
+    count: int,
+    steps: Any,
+    step_size: Scalar,
+    start: Float[Array, "d m"],
     s: Float[Array, "m m"],
-    heard: Heard,
-    link: Link,
-) -> Moments:
-    """Return a block's moments; users hold `phi`·s on average, and send it less `origin`·s."""
-    dim, squares = phi.shape[1], jnp.trace(second, axis1=1, axis2=2)
-    cross = jnp.einsum("ndm,mk,dk->n", phi, s, origin)
-    mean, centre = (phi @ s[:, -1]).mean(1), mean_phi @ s[:, -1]
-    total = jnp.trace(average)  # E‖average‖², where somebody is heard
-    # estimate − average = gain·noise − (1 − gain)·average + kept·origin + offset
-    error = link.gain**2 * heard.inverse_square * link.noise * dim + (1.0 - link.gain) ** 2 * total
-    rest = link.kept * (origin @ s[:, -1]) - (1.0 - link.gain) * centre
-    error += heard.anyone * link.offset * (dim * link.offset + 2.0 * rest.sum())
-    start = jnp.trace(origin @ s @ origin.T)
-    error += link.kept * (link.kept * start - 2.0 * (1.0 - link.gain) * cross.mean())
-    energy = squares - 2.0 * cross + start
-    sent_mean = mean - (origin @ s[:, -1]).mean()
-    return Moments(
-        energy=energy,
+    data: Data,
+    operator: Array | None,
+    correction: Float[Array, "d m"],
+) -> tuple[Float[Array, "d m"], Float[Array, "d d"]]:
+    """Return Φ_i and E[θ_i θ_iᵀ] of one user after its K steps.
+
+    A step is θ ← A θ + w − η·(g − E[g | θ]), with A = (1 − ημ)·I − ηH and w a map of s.
+    """
+    dim, pull = len(data.slopes), steps.pull
+    shrink = (1.0 - step_size * pull) * jnp.eye(dim) - step_size * data.hessians
+    shift = step_size * ((pull * start).at[:, -1].add(data.slopes) - correction)
+    square, drift = shift @ s @ shift.T, shift @ s[:, -1:]
+    begin = start @ s
+    eye, zeros = jnp.eye(dim), jnp.zeros((dim, dim))
+    # Side by side: A^k, Σ_j A^j, E[θ wᵀ], E[θ], E[θ θᵀ].
+    before = jnp.concatenate([eye, zeros, begin @ shift.T, begin[:, -1:], begin @ start.T], 1)
+    added = jnp.concatenate([zeros, eye, square, drift], 1)
+    split = (dim, 2 * dim, 3 * dim, 3 * dim + 1)
+
+    def step(x: Array, _: None) -> tuple[Array, None]:
+        *_, mean, second = jnp.split(x, split, 1)
+        y = shrink @ x
+        *_, cross, _, shrunk = jnp.split(y, split, 1)
+        after = shrunk @ shrink.T + cross + cross.T + square
+        if steps.batch is not None:
+            noise = _gradient_covariance(data, operator, mean[:, 0], second)
+            after += step_size**2 / steps.batch * noise
+        return jnp.concatenate([y[:, : split[-1]] + added, after], 1), None
+
+    powers, sums, *_, second = jnp.split(jax.lax.scan(step, before, None, count)[0], split, 1)
+    return powers @ start + sums @ shift, second
+
+
+def _gradient_covariance(
+    data: Data, operator: Array | None, mean: Float[Array, "d"], second: Float[Array, "d d"]
+) -> Float[Array, "d d"]:
+    """Return E[Cov(g | θ)] for the gradient g of one sample."""
+    hessian, slope, features, targets, count = data
+    if operator is not None:
+        rows, columns = np.triu_indices(len(slope))
+        places = np.zeros((len(slope), len(slope)), int)
+        places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+        packed = jnp.concatenate([second[rows, columns], mean, jnp.ones(1)])
+        return (operator @ packed)[places]
+    square = ((features @ second) * features).sum(1)
+    residual = square - 2.0 * targets * (features @ mean) + targets**2  # E(a_jᵀθ − b_j)²
+    sample = 4.0 / count * (features.T @ (residual[:, None] * features))
+    cross = jnp.outer(hessian @ mean, slope)
+    return sample - (hessian @ second @ hessian - cross - cross.T + jnp.outer(slope, slope))
+
+
+def _operators(data: Data) -> Float[Array, "user p q"] | None:
+    """Return `_gradient_covariance` of every user as a matrix, None where samples cost less.
+
+    It acts on the upper triangle of E[θ θᵀ], E[θ] and 1. Applied, it takes about d⁴/4
+    multiplications; the samples take 2·D·d².
+    """
+    samples, dim = data.features.shape[1:]
+    if dim > PACKED or dim**2 > 8 * samples:
+        return None
+    i, j = np.triu_indices(dim)
+    weight = np.where(i == j, 0.5, 1.0)  # of two symmetric entries
+
+    def user(own: Data) -> Array:
+        h, b, a, y, count = own
+        pairs = a[:, i] * a[:, j]
+        residuals = jnp.concatenate(
+            [2 * weight[None] * pairs, -2.0 * y[:, None] * a, y[:, None] ** 2], 1
+        )
+        products = weight[None] * (h[i][:, i] * h[j][:, j] + h[i][:, j] * h[j][:, i])
+        crosses = -h[i] * b[j][:, None] - h[j] * b[i][:, None]
+        full = jnp.concatenate([products, crosses, (b[i] * b[j])[:, None]], 1)
+        return 4.0 / count * (pairs.T @ residuals) - full
+
+    return jax.vmap(user)(data)
+
+
+def _congruence(maps: Float[Array, "*user d m"], s: Float[Array, "m m"]) -> Array:
+    """Return maps·S·mapsᵀ."""
+    return (maps @ s) @ jnp.swapaxes(maps, -1, -2)
+
+
+def _receive(
+    s: Float[Array, "m m"], block: Values, link: Link
+) -> tuple[Moments, Float[Array, "d m"], Float[Array, "d d"]]:
+    """Return a block's moments, its estimate as a map of s in the mean, and its noise given s."""
+    origin, maps, covariances = block
+    users, dim, size = maps.shape
+    held = maps + origin[None]  # θ_i, or c_i
+    squares = jnp.trace(_congruence(maps, s), axis1=1, axis2=2)
+    held_squares = jnp.trace(_congruence(held, s), axis1=1, axis2=2)
+    own = jnp.zeros(users) if covariances is None else jnp.trace(covariances, axis1=1, axis2=2)
+    energies = squares + own
+    y = jnp.stack([origin, jnp.zeros((dim, size)).at[:, -1].set(1.0), *maps])
+    estimate, missed = (jnp.einsum("k,kdm->dm", w, y) for w in (link.weights, link.errors))
+    weights, errors = link.weights[2:] ** 2, link.errors[2:] ** 2
+    energy = energies.max() if link.energy is None else link.energy
+    noise = jnp.where(link.noise == 0, 0.0, link.noise * energy)  # the energy may be infinite
+    error = jnp.trace(_congruence(missed, s)) + noise * dim
+    if link.error_covariance is not None:
+        error += jnp.einsum("kl,kdm,mn,ldn->", link.error_covariance, y, s, y)
+        errors += jnp.diagonal(link.error_covariance)[2:]
+    mean, sent, centre = (held @ s[:, -1]).mean(1), (maps @ s[:, -1]).mean(1), held.mean(0)
+    total = jnp.trace(_congruence(centre, s)) + own.sum() / users**2
+    average_mean = (centre @ s[:, -1]).mean()
+    moments = Moments(
+        energy=energies,
         mean=mean,
-        var=squares / dim - mean**2,
-        average_mean=centre.mean(),
-        average_var=total / dim - centre.mean() ** 2,
-        sent_mean=sent_mean,
-        sent_var=energy / dim - sent_mean**2,
-        error=error,
+        var=(held_squares + own) / dim - mean**2,
+        average_mean=average_mean,
+        average_var=total / dim - average_mean**2,
+        sent_mean=sent,
+        sent_var=energies / dim - sent**2,
+        error=error + errors @ own,
     )
+    covariance = noise * jnp.eye(dim)
+    if covariances is not None:
+        covariance += jnp.einsum("i,ide->de", weights, covariances)
+    return moments, estimate, covariance
+
+
+def _random_weights(
+    covariance: Float[Array, "j j"],
+    blocks: list[Values],
+    past: Float[Array, "user d m"],
+    s: Float[Array, "m m"],
+) -> Float[Array, "e e"]:
+    """Return the covariance, by random weights, of both estimates and of the users' controls.
+
+    It is Σ_jl Cov(w_j, w_l)·y_j S y_lᵀ, summed over the weights of each estimate, plus the users'
+    own noise under random weights.
+    """
+    users, dim, size = blocks[0].maps.shape
+    ones = jnp.zeros((dim, size)).at[:, -1].set(1.0)
+    fixed = [y for block in blocks for y in (block.origin, ones)]
+    values = [block.maps for block in blocks]
+    number = len(blocks)
+    targets = [*np.repeat(range(number), 2), *np.repeat(range(number), users)]
+    if number > 1:
+        values.append(blocks[1].maps - past)
+        targets += range(number, number + users)
+    y = jnp.concatenate([jnp.stack(fixed), *values]).reshape(-1, size)
+    products = (y @ s @ y.T).reshape(len(targets), dim, len(targets), dim)
+    weighted = products * covariance[:, None, :, None]
+    sums = np.eye(max(targets) + 1)[:, targets]  # [estimate or control, weight]
+    result = jnp.einsum("bj,jdle,cl->bdce", sums, weighted, sums)
+    own = jnp.diagonal(covariance)[2 * number : 2 * number + users]
+    assert blocks[0].covariances is not None
+    result = result.at[0, :, 0].add(jnp.einsum("i,ide->de", own, blocks[0].covariances))
+    return result.reshape(len(result) * dim, -1)
