@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -46,11 +47,15 @@ class Algorithm:
         """Fields of `Moments` that the algorithm reads from a plan."""
         return (*self.precode.needs, *self.estimate.needs)
 
-    def moments(self, plan: Plan | None) -> tuple[Moments, ...]:
-        """Return the plan's moments of each block, by round; () where no plan is needed."""
+    def moments(self, plan: Plan | None, rounds: int, done: int = 0) -> tuple[Moments, ...]:
+        """Return the plan's moments of each block, by round; () where no plan is needed.
+
+        The `rounds` rows begin after `done` rounds: a plan may be that of a longer run.
+        """
         if plan is None or not self.needs:
             return ()
-        return tuple(_moments(plan, block) for block in range(1 + self.local.controlled))
+        blocks = tuple(_moments(plan, block) for block in range(1 + self.local.controlled))
+        return jax.tree.map(lambda rows: rows[done : done + rounds], blocks)
 
 
 def _moments(plan: Plan, block: int) -> Moments:

@@ -226,7 +226,7 @@ def _expected(
     problem, (algorithm, channel, plan) = task.problem(0), _doubles((algorithm, channel, plan))
     if algorithm.needs and plan is None:
         plan = _plan(rounds, algorithm, problem)
-    rows: Any = algorithm.moments(plan) or None
+    rows: Any = algorithm.moments(plan, rounds) or None
     carrier = algorithm.medium(channel)
     air, deviations, shares = links.air(rounds, algorithm, carrier, problem, rows, sets)
     data, dim = _data(problem), problem.dim

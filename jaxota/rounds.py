@@ -271,8 +271,8 @@ def run_all(
     `start` holds initial models, or the leaves [trial, …] of states to continue from.
     """
     every, done = options.every, options.done
-    moments = tuple(map(Algorithm.moments, algorithms, plans))
-    moments = jax.tree.map(lambda rows: rows[done : done + options.rounds], moments)
+    rows = (options.rounds, done)
+    moments = tuple(a.moments(plan, *rows) for a, plan in zip(algorithms, plans, strict=True))
 
     def trial(t: Int[Array, ""]) -> Any:
         problem = stage_checks.problem(task, t)

@@ -105,7 +105,7 @@ def effective_noise(
     heard = jnp.float32(chosen if chosen is not None else task.users)
     # NaN shows in 1/α if a precoder reads the energies of a run.
     unknown = jnp.full((1, rounds, task.users), jnp.nan)
-    run = algorithm.moments(plan), unknown, heard, jnp.ones((1, 1), bool)
+    run = algorithm.moments(plan, rounds), unknown, heard, jnp.ones((1, 1), bool)
     sigmas = [jnp.float32(0.0)] * 2
     for block in range(1 + bool(algorithm.local.controlled)):
         sigma, bound = largest_noise(algorithm, channel, task.dim, block, *run)
@@ -180,7 +180,7 @@ def _program(
     key: PRNGKeyArray,
     trials: Int[Array, "trial"],
     task: Task,
-    initial: Float[Array, "trial d"] | None,
+    start: Float[Array, "trial d"] | None,
 ) -> Constants:
     """Run the trials in every setting and compute the constants; `samples`: `_largest_count`."""
     problem = task.problem(0)
@@ -189,12 +189,12 @@ def _program(
         algorithm, channel, plan, rounds = jax.tree.unflatten(structure, values)
         if algorithm.needs and plan is None:
             plan = measure_plan(options, key, algorithm, task, None)
-        moments = algorithm.moments(plan)
+        moments = algorithm.moments(plan, options.rounds)
         reveal = functools.partial(_statistics, algorithm.local, problem, jnp.arange(samples))
 
         def trial(t: Int[Array, ""]) -> dict[str, Any]:
-            start = initial[t] if initial is not None else None
-            run = key, t, (algorithm,), channel, problem, (moments,), start, options.rounds
+            own = start[t] if start is not None else None
+            run = key, t, (algorithm,), channel, problem, (moments,), own, options.rounds
             return one_trial(*run, reveal)[1][0]
 
         visited = in_chunks(trial, trials, options.chunk)
