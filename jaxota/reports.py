@@ -318,7 +318,7 @@ def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
 
 def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
-    from jaxota.study.store import Store  # loads zarr, which is slow
+    from jaxota.study.store import Store  # loads the simulator, which is slow
 
     store = Store(folder)
     if "scores" not in store.metadata["attributes"]:

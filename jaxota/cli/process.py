@@ -96,7 +96,7 @@ def _kept() -> str:
 
 def resumable(store: Path) -> str:
     """Say how many chunks a store holds, and how to continue."""
-    chunks = len(list((store / "commits").glob("*.json")))
+    chunks = len(list((store / "chunks").glob("[!.]*")))
     kept = "1 finished chunk is" if chunks == 1 else f"{chunks:,} finished chunks are"
     return f"{kept} kept in {store}: the same command with --resume goes on"
 
