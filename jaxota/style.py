@@ -137,7 +137,10 @@ def subplots(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axe
 
 def plain(label: str) -> str:
     """Return a label as matplotlib shows it letter by letter: no formulas, no hidden entries."""
-    label = visible(label).replace("$", r"\$")
+    label = visible(label)
+    if len(label) > 60:  # a longer one would leave no room for the picture
+        label = f"{label[:40]}…{label[-19:]}"
+    label = label.replace("$", r"\$")
     return f" {label}" if label.startswith("_") else label
 
 

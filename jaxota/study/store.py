@@ -53,11 +53,11 @@ def _writing(what: str, folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _replace(path: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Write a sealed file, also where a folder has taken its place."""
+def _place_for(path: Path) -> Path:
+    """Return the path of a file after removing a folder that has taken its place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    sealed.write(path, about, arrays)
+    return path
 
 
 class StoredPlans:
@@ -81,7 +81,7 @@ class StoredPlans:
             arrays = {k: np.asarray(v) for k, v in vars(plan).items() if v is not None}
             with _writing("a calibration", self.folder):
                 about = {"study": self._study, "plan": name}
-                _replace(self.folder / PLANS / name, about, arrays)
+                sealed.write(_place_for(self.folder / PLANS / name), about, arrays)
         return stored or plan
 
 
@@ -118,7 +118,7 @@ class Store:
         try:
             with files.placing:
                 folder.mkdir(parents=True, exist_ok=True)
-                with filelock.FileLock(folder / ".lock"):
+                with filelock.FileLock(_place_for(folder / ".lock")):
                     exists = (folder / STUDY).exists()  # another process may have been faster
                     _update(folder, job, layout, spec)
         except OSError as error:
@@ -179,7 +179,7 @@ class Store:
                     "trials": layout.trials_of(number),
                     "dims": layout.dims,
                 }
-                _replace(self.folder / CHUNKS / name, about, arrays)
+                sealed.write(_place_for(self.folder / CHUNKS / name), about, arrays)
 
     def dataset(self, only: Sequence[str] | None = None) -> Any:
         """Return all results, or `only` some, NaN where chunks are missing.
@@ -247,10 +247,8 @@ def _update(folder: Path, job: Any, layout: Layout | None, spec: Any) -> None:
         metadata = _grown(folder, job, stored, spec)
     else:
         metadata = _metadata(job, layout or job.layout(), spec)
-        if (folder / STUDY).is_dir():
-            shutil.rmtree(folder / STUDY)
     if metadata != stored:
-        with files.replacing(folder / STUDY) as (draft,):
+        with files.replacing(_place_for(folder / STUDY)) as (draft,):
             content = {"sha256": _digest(metadata), **metadata}
             draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
         if stored is not None:  # chunks of the last trials, where there are more now
