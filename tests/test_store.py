@@ -411,12 +411,44 @@ def test_another_part_of_the_same_label_is_refused(tmp_path):
         strong.run(out, resume=True)
 
 
-def test_the_store_of_another_version_is_refused(own, monkeypatch):
-    before = listing(own)
-    monkeypatch.setattr(jax, "__version__", "0.0.1")
-    with pytest.raises(jo.InputError, match=r'jax is "[\d.]+" there and "0\.0\.1" here'):
+@pytest.mark.parametrize("package", [jax, jo])
+def test_the_store_of_another_version_is_refused(own, monkeypatch, package):
+    """Here, and by a worker; reading it needs no version."""
+    before, job = listing(own), StudyJob(OWN)
+    monkeypatch.setattr(package, "__version__", "0.0.1")
+    words = package.__name__ + r' is "[\d.]+" there and "0\.0\.1" here'
+    with pytest.raises(jo.InputError, match=words):
         OWN.run(own, resume=True)
+    with pytest.raises(jo.InputError, match=f"another study than a worker has: {words}"):
+        compute_in_worker(cloudpickle.dumps(job.study), str(own), Store(own).names[0])
     assert listing(own) == before
+    jo.open(own)
+
+
+@pytest.mark.parametrize("year", [1975, 2100])
+def test_the_clock_does_not_matter(out, whole, computed, year):
+    """Files of the future, as where a clock was set back, and very old ones."""
+    seconds = (year - 1970) * 365 * 86400
+    for path in out.rglob("*"):
+        os.utime(path, (seconds, seconds))
+    chunk(out).unlink()
+    assert_same_bits(STUDY.run(out, resume=True), whole)
+    assert computed == ["1.0"]
+    assert_same_bits(jo.open(out), whole)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_read_only_store_is_shown(finished, whole, disk, capsys):
+    folder, remount = disk("size=2m")
+    out = shutil.copytree(finished[0], folder / "out")
+    remount("size=2m,ro")
+    assert_same_bits(jo.open(out), whole)
+    assert cli.main(["show", str(out)]) == cli.main(["report", str(out)]) == 2
+    printed, errors = capsys.readouterr()
+    assert "final gap" in printed and "wrote" not in printed
+    assert errors.count("Read-only file system") == errors.count("\n") == 2
+    with pytest.raises(jo.InputError, match="must be a folder that can be written"):
+        STUDY.run(out, resume=True)
 
 
 def test_folders_with_other_content_are_left_alone(own, tmp_path, computed):

@@ -292,13 +292,15 @@ def machine_memory() -> int:
     return min(limits)
 
 
-def _limit_files(proc: Path = Path("/proc/self/cgroup")) -> Iterator[Path]:
+def _limit_files(
+    proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
+) -> Iterator[Path]:
     """Yield the files that may hold a limit: of this process's cgroups and of those around them."""
     with contextlib.suppress(OSError):
         for line in proc.read_text().splitlines():
             _, controllers, place = line.split(":", 2)
             if controllers in ("", "memory"):
-                root = Path("/sys/fs/cgroup", controllers)
+                root = mount / controllers
                 name = "memory.limit_in_bytes" if controllers else "memory.max"
                 group = root / place.lstrip("/")
                 for folder in (group, *group.parents):
