@@ -243,6 +243,7 @@ def test_the_limit_of_a_cgroup_counts(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{limit}\n")
     files = list(devices._limit_files(proc, root))
+    assert not list(devices._limit_files(tmp_path / "none", root))
     assert len(files) == 6 and {path.exists() for path in files} == {True, False}
     monkeypatch.setattr(devices, "_limit_files", lambda: iter(files))
     devices.machine_memory.cache_clear()
@@ -255,4 +256,3 @@ def test_the_limit_of_a_cgroup_counts(tmp_path, monkeypatch):
         assert devices.machine_memory() > 6000000
     finally:
         devices.machine_memory.cache_clear()
-    assert not list(devices._limit_files(tmp_path / "none", root))

@@ -1,13 +1,11 @@
 """The layout of results and its chunks."""
 
-import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
 
-from jaxota.errors import InputError
 from jaxota.study.layout import Layout
 
 LAYOUT = Layout(
@@ -65,16 +63,6 @@ def test_a_region_is_where_its_index_says(number):
     assert whole == LAYOUT.empty(number)["count"].size
 
 
-def test_some_results_alone():
-    assert LAYOUT.only(["count"]).dims == {"count": LAYOUT.dims["count"]}
-    assert LAYOUT.only(None) is LAYOUT
-    with pytest.raises(InputError, match="only must be of gap, count, got 'gain'"):
-        LAYOUT.only(["gain"])
-    names = "gap_mean", "gap_m2", "loss_mean", "trials", "used", "pairs"
-    means = dataclasses.replace(MEANS, dims=dict.fromkeys(names, ("block",)))
-    assert set(means.only(["gap"]).dims) == {"gap_mean", "gap_m2", "trials", "used", "pairs"}
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -82,7 +70,7 @@ def test_some_results_alone():
         ({"sizes": LAYOUT.sizes | {"trial": -7}}, "a size is -7"),
         ({"blocks": LAYOUT.blocks | {"trial": "3"}}, "a size is '3'"),
         ({"sizes": LAYOUT.sizes | {"snr_db": 10**12}}, "has 5 labels, not 1000000000000"),
-        ({"variables": {"gap": {"dims": ["trial", "user"]}}}, "other dimensions"),
+        ({"dims": {"gap": ["trial", "user"]}}, "other dimensions"),
     ],
 )
 def test_layouts_that_do_not_fit_together_are_refused(changed, words):

@@ -72,8 +72,8 @@ def main(argv=None):
         print(f"write {chunks} chunks: {seconds:.1f} s, {1e3 * seconds / chunks:.1f} ms each")
         inside = [path.stat() for path in folder.rglob("*") if path.is_file()]
         size = sum(status.st_size for status in inside)
-        print(f"{len(inside)} files, {size / 1e6:.1f} MB, {Store(folder).layout.bytes / 1e6:.1f} MB "
-              "of numbers")  # fmt: skip
+        numbers = Store(folder).layout.bytes
+        print(f"{len(inside)} files, {size / 1e6:.1f} MB of {numbers / 1e6:.1f} MB of numbers")
         print(f"read them all: {min(read(folder) for _ in range(2)):.2f} s")
         print(f"grow by a tenth: {drive(folder, chunks + chunks // 10):.1f} s")
         two = Path(scratch) / "two"

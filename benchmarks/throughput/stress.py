@@ -4,10 +4,11 @@
 
 Small sweeps, here and on a Dask cluster of two workers, each into a store of its own. At random
 moments, and while a chunk is being written, the driver or a worker is killed (SIGKILL), or the
-driver is interrupted (SIGINT, SIGTERM, SIGHUP). A driver is started again with --resume and a worker
-is replaced, until the sweep is whole. Meanwhile a reader opens the store over and over, and another
-one runs `jaxota show`. After each end of a driver, at each reading and in the end: a chunk that is
-there holds the right bits, what is not there is NaN, and no chunk was written a second time.
+driver is interrupted (SIGINT, SIGTERM, SIGHUP). A driver is started again with --resume and a
+worker is replaced, until the sweep is whole. Meanwhile a reader opens the store over and over, and
+another one runs `jaxota show`. After each end of a driver, at each reading and in the end: a chunk
+that is there holds the right bits, what is not there is NaN, and no chunk was written a second
+time.
 """
 
 import argparse
@@ -132,7 +133,7 @@ class Readers:
                 self.counts[0] += 1
 
     def _show(self, out, whole):
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(3):  # it takes a few seconds by itself
             if (out / "study.json").exists():
                 command = [sys.executable, "-m", "jaxota", "show", str(out)]
                 done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
@@ -157,9 +158,11 @@ def wait(started, out, chance):
     while started.poll() is None and time.monotonic() < until and len(chunks(out)) < count:
         time.sleep(0.001)
     if moment > 0.6:  # while a draft is there
+        until = time.monotonic() + 1
         while started.poll() is None and time.monotonic() < until:
-            if any(out.glob("chunks/.jaxota-*/[!.]*")):
-                return True
+            with contextlib.suppress(FileNotFoundError):  # gone while it was looked at
+                if any(out.glob("chunks/.jaxota-*/[!.]*")):
+                    return True
     time.sleep(chance.uniform(0, 0.03))
     return started.poll() is None
 

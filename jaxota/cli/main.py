@@ -200,8 +200,8 @@ def run_(arguments: argparse.Namespace) -> int:
 def sweep_(arguments: argparse.Namespace) -> int:
     """Run a study over a grid into a store."""
     from jaxota.cli import run
+    from jaxota.cli.typed import parse_bytes
     from jaxota.study.executor import StudyJob
-    from jaxota.study.grid import parse_bytes
 
     memory, shard = _scale(arguments)
     if (programs := arguments.max_programs) < 1:
@@ -303,7 +303,7 @@ def bench_(arguments: argparse.Namespace) -> int:
 
 def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
     """Return how much memory a chunk may take, and which chunks are to be computed."""
-    from jaxota.study.grid import parse_bytes, parse_shard
+    from jaxota.cli.typed import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

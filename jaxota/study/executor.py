@@ -135,9 +135,9 @@ class StudyJob:
         layout: Layout,
         number: int,
         report: Callable[..., None] = lambda *_: None,
-        plans: Any = None,
+        store: Store | None = None,
     ) -> dict[str, np.ndarray]:
-        """Compute the results of a chunk; `plans` keeps calibrations for other processes."""
+        """Compute the results of a chunk; `store` keeps calibrations for other processes."""
         settings, study = self.settings, self.study
         group, rows = self._rows(layout, number)
         first, last = layout.trials_of(number)
@@ -146,7 +146,7 @@ class StudyJob:
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
         with _devices:
-            histories = self._programs.simulate(group, filled, trials, report, plans)
+            histories = self._programs.simulate(group, filled, trials, report, store)
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
@@ -181,8 +181,6 @@ def _results(history: History, rows: int, trials: int) -> dict[str, np.ndarray]:
 
 class Memory:
     """The chunks of a study in the memory of this process; a `Store` has them in a folder."""
-
-    plans = None
 
     def __init__(self, job: StudyJob) -> None:
         self.layout = job.layout()
@@ -282,7 +280,8 @@ def drive(
 def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
     """Compute a chunk and keep it, unless another process was faster."""
     if not sink.holds(number):
-        sink.write(number, job.compute(sink.layout, number, report, sink.plans))
+        store = sink if isinstance(sink, Store) else None
+        sink.write(number, job.compute(sink.layout, number, report, store))
 
 
 def _worker_task(job: StudyJob, store: Store) -> Callable[[str], str]:

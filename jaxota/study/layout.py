@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,19 +59,6 @@ class Layout:
         numbers = sum(math.prod(self.sizes[d] for d in dims) for dims in self.dims.values())
         return numbers * np.dtype(self.dtype).itemsize
 
-    def only(self, names: Sequence[str] | None) -> "Layout":
-        """Return the layout of some results alone; means come with their counts."""
-        if names is None:
-            return self
-        means, counts = "block" in self.blocks, ("trials", "used", "pairs")
-        dims: dict[str, tuple[str, ...]] = {}
-        for name in (*names, *(counts if means else ())):
-            found = [k for k in self.dims if k == name or (means and k.startswith(f"{name}_"))]
-            if not found:
-                raise InputError(f"only must be of {', '.join(self.dims)}, got {name!r}")
-            dims |= {k: self.dims[k] for k in found}
-        return dataclasses.replace(self, dims=dims)
-
     def labels(self, dim: str) -> list[Any]:
         """Return the labels along a dimension."""
         return np.asarray(self.coords[dim][1]).tolist()
@@ -122,25 +109,17 @@ class Layout:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data from which `from_json` makes the layout again."""
-        means = "block" in self.blocks
-        return {
-            "sizes": self.sizes,
-            "blocks": self.blocks,
-            "variables": {k: {"dims": d, "dtype": self.dtype} for k, d in self.dims.items()},
-            "coords": {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()},
-            "behind": {"block": [self.trials, self.trials_per_block]} if means else {},
-        }
+        labels = {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()}
+        return vars(self) | {"coords": labels}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Layout":
         """Return the layout of `as_json`; ValueError if it does not fit together."""
-        sizes, blocks = fields["sizes"], fields["blocks"]
-        dims = {name: tuple(v["dims"]) for name, v in fields["variables"].items()}
+        dims = {name: tuple(d) for name, d in fields["dims"].items()}
         coords = {name: (dim, labels) for name, (dim, labels) in fields["coords"].items()}
-        means = fields["behind"].get("block")
-        layout = cls(sizes, blocks, dims, coords, *(means or (sizes["trial"], blocks["trial"])))
-        counts = [*sizes.values(), *blocks.values(), layout.trials, layout.trials_per_block]
-        for count in counts:
+        layout = cls(**fields | {"dims": dims, "coords": coords})
+        sizes, blocks = layout.sizes, layout.blocks
+        for count in (*sizes.values(), *blocks.values(), layout.trials, layout.trials_per_block):
             if type(count) is not int or count < 1:
                 raise ValueError(f"a size is {count!r}")
         for name, (dim, labels) in coords.items():

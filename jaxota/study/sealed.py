@@ -19,26 +19,34 @@ _KINDS = ("<f4", "<f8")
 
 
 def write(path: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Write a sealed file beside `path`, and put it there at once."""
+    """Write a sealed file beside `path`, and put it there at once, also in place of a folder."""
     stored = {name: np.asarray(v, v.dtype.newbyteorder("<")) for name, v in arrays.items()}
     declared = {name: [v.dtype.str, v.shape] for name, v in stored.items()}
     numbers = zlib.compress(b"".join(v.tobytes() for v in stored.values()), 1)
     content = json.dumps(about | {"arrays": declared}).encode() + b"\n" + numbers
-    with files.replacing(path) as (draft,):
+    with files.replacing(files.without_folder(path)) as (draft,):
         draft.write_bytes(content + hashlib.sha256(content).digest())
 
 
-def read(path: Path, about: dict[str, Any], most: int) -> dict[str, np.ndarray]:
-    """Read the arrays of a sealed file; ValueError if it is damaged, or not what it should be.
+def read(path: Path, about: dict[str, Any], most: int) -> dict[str, np.ndarray] | None:
+    """Read the arrays of a sealed file; None if it is not there, ValueError if it is damaged.
 
     Args:
         path: the file.
         about: entries that its line of JSON must have.
         most: the bytes that its arrays may take; no file is trusted to say so itself.
     """
-    if path.stat().st_size > 2 * most + 2**20:
-        raise ValueError("it is too large")
-    content = path.read_bytes()
+    try:
+        if path.stat().st_size > 2 * most + 2**20:
+            raise ValueError("it is too large")
+        return _open(path.read_bytes(), about, most)
+    except FileNotFoundError:
+        return None
+    except (OSError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _open(content: bytes, about: dict[str, Any], most: int) -> dict[str, np.ndarray]:
     content, digest = content[:-32], content[-32:]
     if hashlib.sha256(content).digest() != digest:
         raise ValueError("its checksum does not fit")

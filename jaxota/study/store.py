@@ -11,11 +11,12 @@ under a lock, when a store is made or grows.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,53 +37,17 @@ STUDY, CHUNKS, PLANS = "study.json", "chunks", "plans"
 _PLAN_BYTES = 2**32  # no plan takes more
 
 
-def finished_chunks(folder: Path) -> int:
-    """Count the chunks of a store, without a look into them."""
-    return sum(not path.name.startswith(".") for path in (folder / CHUNKS).glob("*"))
-
-
 @contextlib.contextmanager
 def _writing(what: str, folder: Path) -> Iterator[None]:
     """Turn a disk without room into an InputError that says what is kept."""
     try:
         yield
     except OSError as error:
+        kept = len(list((folder / CHUNKS).glob("[!.]*")))
         raise InputError(
             f"{what} could not be written to {folder}: {error.strerror or error}; finished chunks "
-            f"({finished_chunks(folder)}) are kept: make room, and go on with --resume"
+            f"({kept}) are kept: make room, and go on with --resume"
         ) from None
-
-
-def _place_for(path: Path) -> Path:
-    """Return the path of a file after removing a folder that has taken its place."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    return path
-
-
-class StoredPlans:
-    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
-
-    def __init__(self, folder: Path, study: str) -> None:
-        self.folder, self._study = folder, study
-
-    def load(self, name: str) -> Plan | None:
-        """Return the stored plan of this name, or None if it is not there, or damaged."""
-        about = {"study": self._study, "plan": name}
-        try:
-            return Plan(**sealed.read(self.folder / PLANS / name, about, _PLAN_BYTES))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None
-
-    def save(self, name: str, plan: Plan) -> Plan:
-        """Store a plan; return the stored one, as another process may have been faster."""
-        stored = self.load(name)
-        if stored is None:
-            arrays = {k: np.asarray(v) for k, v in vars(plan).items() if v is not None}
-            with _writing("a calibration", self.folder):
-                about = {"study": self._study, "plan": name}
-                sealed.write(_place_for(self.folder / PLANS / name), about, arrays)
-        return stored or plan
 
 
 class Store:
@@ -92,13 +57,11 @@ class Store:
         folder: where the store is; it may be written while it is open.
         metadata: the content of study.json.
         layout: the arrays and their chunks.
-        plans: the calibrations.
     """
 
     def __init__(self, folder: Path, shared: bool = False) -> None:
         self.folder, self.metadata = folder, _read_metadata(folder)
         self.layout = Layout.from_json(self.metadata["space"])
-        self.plans = StoredPlans(folder, self.metadata["hash"])
         self._shared = shared  # whether other processes may work at it
         self._complete: set[int] = set()
 
@@ -118,7 +81,7 @@ class Store:
         try:
             with files.placing:
                 folder.mkdir(parents=True, exist_ok=True)
-                with filelock.FileLock(_place_for(folder / ".lock")):
+                with filelock.FileLock(files.without_folder(folder / ".lock")):
                     exists = (folder / STUDY).exists()  # another process may have been faster
                     _update(folder, job, layout, spec)
         except OSError as error:
@@ -151,14 +114,9 @@ class Store:
     def read(self, number: int) -> dict[str, np.ndarray] | None:
         """Return the arrays of a chunk, None if it is not there; ValueError if it is damaged."""
         name, shapes = self.names[number], self.layout.shapes(number)
-        most = sum(8 * int(np.prod(shape)) for shape in shapes.values())
-        try:
-            arrays = sealed.read(self.folder / CHUNKS / name, {"chunk": name}, most)
-        except FileNotFoundError:
-            return None
-        except (OSError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(error) from None
-        for key, values in arrays.items():
+        most = sum(8 * math.prod(shape) for shape in shapes.values())
+        arrays = sealed.read(self.folder / CHUNKS / name, {"chunk": name}, most)
+        for key, values in (arrays or {}).items():
             fits = key in shapes and values.ndim == len(shapes[key])
             if not fits or any(n > m for n, m in zip(values.shape, shapes[key], strict=True)):
                 raise ValueError(f"it holds {key} {list(values.shape)}")
@@ -179,14 +137,37 @@ class Store:
                     "trials": layout.trials_of(number),
                     "dims": layout.dims,
                 }
-                sealed.write(_place_for(self.folder / CHUNKS / name), about, arrays)
+                sealed.write(self.folder / CHUNKS / name, about, arrays)
+
+    def load_plan(self, name: str) -> Plan | None:
+        """Return the stored calibration of this name, or None if it is not there, or damaged."""
+        about = {"study": self.metadata["hash"], "plan": name}
+        try:
+            arrays = sealed.read(self.folder / PLANS / name, about, _PLAN_BYTES)
+            return None if arrays is None else Plan(**arrays)
+        except (ValueError, TypeError):
+            return None
+
+    def save_plan(self, name: str, plan: Plan) -> Plan:
+        """Store a calibration; return the stored one, as another process may have been faster."""
+        stored = self.load_plan(name)
+        if stored is None:
+            about = {"study": self.metadata["hash"], "plan": name}
+            arrays = {k: np.asarray(v) for k, v in vars(plan).items() if v is not None}
+            with _writing("a calibration", self.folder):
+                sealed.write(self.folder / PLANS / name, about, arrays)
+        return stored or plan
 
     def dataset(self, only: Sequence[str] | None = None) -> Any:
         """Return all results, or `only` some, NaN where chunks are missing.
 
         InputError names chunks that are damaged.
         """
-        layout = self.layout.only(only)
+        layout = self.layout
+        if only is not None:
+            for name in only:
+                inputs.chosen("only", name, tuple(layout.dims))
+            layout = dataclasses.replace(layout, dims={name: layout.dims[name] for name in only})
         if layout.bytes > machine_memory():
             raise InputError(
                 f"{self.folder} holds {format_bytes(layout.bytes)} of results, and this machine "
@@ -204,10 +185,10 @@ class Store:
                 layout.put(number, chunk, into=arrays)
                 done += 1
         if damaged:
-            others = f" and {len(damaged) - 5} others are" if len(damaged) > 5 else " is"
+            more = f" and {len(damaged) - 5} others" if len(damaged) > 5 else ""
             raise InputError(
-                f"{self.folder}: chunk {', '.join(damaged[:5])}{others} damaged: "
-                "--resume computes it again"
+                f"{self.folder}: chunk {', '.join(damaged[:5])}{more} is damaged: --resume "
+                "computes it again"
             )
         attributes = self.metadata["attributes"] | {
             "chunks": layout.count,
@@ -248,7 +229,7 @@ def _update(folder: Path, job: Any, layout: Layout | None, spec: Any) -> None:
     else:
         metadata = _metadata(job, layout or job.layout(), spec)
     if metadata != stored:
-        with files.replacing(_place_for(folder / STUDY)) as (draft,):
+        with files.replacing(files.without_folder(folder / STUDY)) as (draft,):
             content = {"sha256": _digest(metadata), **metadata}
             draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
         if stored is not None:  # chunks of the last trials, where there are more now
