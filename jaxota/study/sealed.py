@@ -42,7 +42,7 @@ def read(path: Path, about: dict[str, Any], most: int) -> dict[str, np.ndarray] 
         return _open(path.read_bytes(), about, most)
     except FileNotFoundError:
         return None
-    except (OSError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 

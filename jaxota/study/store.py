@@ -1,7 +1,7 @@
 """A store: a folder that many processes fill with the chunks of a study, one file each.
 
     study.json     what the store is of, and the layout of its results, with a checksum
-    chunks/        finished chunks, each a sealed file that appears at once and never changes
+    chunks/        finished chunks, each a sealed file that appears at once
     plans/         calibrations, sealed likewise
 
 The name of a chunk is a digest of the study, the settings and the trials that it holds: whoever
@@ -159,12 +159,12 @@ class Store:
         return stored or plan
 
     def dataset(self, only: Sequence[str] | None = None) -> Any:
-        """Return all results, or `only` some, NaN where chunks are missing.
+        """Return all results, or of trials `only` some, NaN where chunks are missing.
 
         InputError names chunks that are damaged.
         """
         layout = self.layout
-        if only is not None:
+        if only is not None and "block" not in layout.blocks:
             for name in only:
                 inputs.chosen("only", name, tuple(layout.dims))
             layout = dataclasses.replace(layout, dims={name: layout.dims[name] for name in only})
@@ -290,7 +290,7 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
         intact = checksum == _digest(metadata)
     except FileNotFoundError:
         raise _Damaged(f"{folder} holds no store: there is no {STUDY} in it") from None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError, MemoryError):
         intact = False
     if checksum is None and form == "jaxota.Store 1":
         raise InputError(
@@ -301,8 +301,10 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
         raise _Damaged(f"{path} is damaged: --resume writes it again")
     if form != FORMAT:
         raise InputError(f"{path} is of another form, {inputs.shown(form)}, than {FORMAT!r}")
-    inputs.name(f"name in {path}", metadata["name"])
     try:
+        inputs.name("name", metadata["name"])
+        for name in ("attributes", "description"):
+            dict(metadata[name])
         layout = Layout.from_json(metadata["space"])
         for axis, meanings in metadata["meanings"].items():
             if not len(meanings) == layout.sizes[axis] == len(layout.labels(axis)):

@@ -105,7 +105,8 @@ def open(folder: Path, only: Sequence[str] | None = None) -> Any:
         folder: the folder that a sweep, or `Study.run`, wrote to. It may still be written: chunks
             that are not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files
             are checked: a chunk that was damaged is an `InputError`.
-        only: names of the results to load, where all of them would not fit into memory.
+        only: names of the results to load, where all of them would not fit into memory. Means that
+            `keep="mean"` stored are always loaded.
     """
     from jaxota.study.store import Store  # loads the simulator, which a study alone does not need
 
