@@ -133,7 +133,7 @@ class Readers:
                 self.counts[0] += 1
 
     def _show(self, out, whole):
-        while not self._stop.wait(3):  # it takes a few seconds by itself
+        while not self._stop.wait(6):  # it takes a few seconds by itself
             if (out / "study.json").exists():
                 command = [sys.executable, "-m", "jaxota", "show", str(out)]
                 done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
@@ -152,7 +152,7 @@ class Readers:
 def wait(started, out, chance):
     """Until a random moment of the start, between two chunks, or inside one; whether it runs."""
     moment = chance.random()
-    until, count = time.monotonic() + 60, len(chunks(out)) + chance.randrange(1, 20)
+    until, count = time.monotonic() + 60, len(chunks(out)) + chance.randrange(1, 9)
     if moment < 0.2:
         until, count = time.monotonic() + chance.uniform(0, 3), 10**9
     while started.poll() is None and time.monotonic() < until and len(chunks(out)) < count:
@@ -169,11 +169,14 @@ def wait(started, out, chance):
 
 def disturbed(out, whole, chance, cluster):
     """A sweep until it is whole; how often its driver, and workers, were killed."""
-    where, ends = ("--scheduler", cluster.address) if cluster else (), (0, *map(_code, SIGNALS))
+    where, ends = (
+        ("--scheduler", cluster.address) if cluster else (),
+        {0, *(code for s in SIGNALS for code in (-s, 128 + s))},
+    )
     killed, there = {"driver": 0, "worker": 0}, {}
     while True:
         started = driver(out, *where)
-        while wait(started, out, chance) and sum(killed.values()) < 8:
+        while wait(started, out, chance) and sum(killed.values()) < 12:
             if cluster and chance.random() < 0.6:
                 cluster.kill_one(chance.randrange(2))
                 killed["worker"] += 1
@@ -189,11 +192,6 @@ def disturbed(out, whole, chance, cluster):
             there = checked(out, whole, there)
             assert len(there) == jo.open(out).attrs["chunks"]
             return killed
-
-
-def _code(signum):
-    """The exit code of a driver after a signal."""
-    return -signum if signum == signal.SIGKILL else 128 + signum
 
 
 def main():

@@ -28,7 +28,7 @@ from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Programs
 from jaxota.study.layout import Layout, choose_blocks, labelled, moments, study_layout
 from jaxota.study.resolve import resolve
-from jaxota.study.store import Store
+from jaxota.study.store import CHUNKS, Store
 from jaxota.study.study import Study
 
 _devices = threading.RLock()  # a chunk uses all devices of its process
@@ -279,9 +279,17 @@ def drive(
 
 def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
     """Compute a chunk and keep it, unless another process was faster."""
-    if not sink.holds(number):
-        store = sink if isinstance(sink, Store) else None
-        sink.write(number, job.compute(sink.layout, number, report, store))
+    store = sink if isinstance(sink, Store) else None
+    try:
+        if not sink.holds(number):
+            sink.write(number, job.compute(sink.layout, number, report, store))
+    except OSError as error:
+        kept = len(list((sink.folder / CHUNKS).glob("[!.]*")))
+        raise InputError(
+            f"chunk {sink.layout.label(number)} could not be written to {sink.folder}: "
+            f"{error.strerror or error}; finished chunks ({kept}) are kept: make room, and go on "
+            "with --resume"
+        ) from None
 
 
 def _worker_task(job: StudyJob, store: Store) -> Callable[[str], str]:

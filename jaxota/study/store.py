@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,6 @@ from jaxota.study.layout import Layout, labelled
 FORMAT = "jaxota.Store 2"
 STUDY, CHUNKS, PLANS = "study.json", "chunks", "plans"
 _PLAN_BYTES = 2**32  # no plan takes more
-
-
-@contextlib.contextmanager
-def _writing(what: str, folder: Path) -> Iterator[None]:
-    """Turn a disk without room into an InputError that says what is kept."""
-    try:
-        yield
-    except OSError as error:
-        kept = len(list((folder / CHUNKS).glob("[!.]*")))
-        raise InputError(
-            f"{what} could not be written to {folder}: {error.strerror or error}; finished chunks "
-            f"({kept}) are kept: make room, and go on with --resume"
-        ) from None
 
 
 class Store:
@@ -106,9 +93,8 @@ class Store:
         """Whether a chunk is there, undamaged; its file is read once."""
         if number not in self._complete:
             with contextlib.suppress(ValueError):
-                if self.read(number) is None:
-                    return False
-                self._complete.add(number)
+                if self.read(number) is not None:
+                    self._complete.add(number)
         return number in self._complete
 
     def read(self, number: int) -> dict[str, np.ndarray] | None:
@@ -124,20 +110,19 @@ class Store:
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        layout, name = self.layout, self.names[number]
-        with _writing(f"chunk {layout.label(number)}", self.folder):
-            if not self.holds(number):
-                region, axes = layout.region(number), self.metadata["meanings"]
-                settings = {axis: layout.labels(axis)[region[axis]] for axis in axes}
-                about = {
-                    "format": FORMAT,
-                    "chunk": name,
-                    "study": self.metadata["hash"],
-                    "labels": {"algorithm": layout.labels("algorithm"), **settings},
-                    "trials": layout.trials_of(number),
-                    "dims": layout.dims,
-                }
-                sealed.write(self.folder / CHUNKS / name, about, arrays)
+        if self.holds(number):
+            return
+        layout, name, region = self.layout, self.names[number], self.layout.region(number)
+        settings = {axis: layout.labels(axis)[region[axis]] for axis in self.metadata["meanings"]}
+        about = {
+            "format": FORMAT,
+            "chunk": name,
+            "study": self.metadata["hash"],
+            "labels": {"algorithm": layout.labels("algorithm"), **settings},
+            "trials": layout.trials_of(number),
+            "dims": layout.dims,
+        }
+        sealed.write(self.folder / CHUNKS / name, about, arrays)
 
     def load_plan(self, name: str) -> Plan | None:
         """Return the stored calibration of this name, or None if it is not there, or damaged."""
@@ -154,8 +139,7 @@ class Store:
         if stored is None:
             about = {"study": self.metadata["hash"], "plan": name}
             arrays = {k: np.asarray(v) for k, v in vars(plan).items() if v is not None}
-            with _writing("a calibration", self.folder):
-                sealed.write(self.folder / PLANS / name, about, arrays)
+            sealed.write(self.folder / PLANS / name, about, arrays)
         return stored or plan
 
     def dataset(self, only: Sequence[str] | None = None) -> Any:
@@ -319,5 +303,4 @@ def _holds_other_files(folder: Path, resume: bool) -> bool:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if resume and CHUNKS in names:  # a store that has lost its study.json
         return False
-    others = {name for name in names if not name.startswith(files.DRAFTS)}
-    return not others <= {".lock"}
+    return any(name != ".lock" and not name.startswith(files.DRAFTS) for name in names)
