@@ -1,6 +1,7 @@
 """Errors that a user can correct; every other exception is a fault of jaxota."""
 
 import difflib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,17 @@ import lazy_loader
 
 class InputError(ValueError):
     """An argument is not allowed: one line that names it, and what it may be."""
+
+
+# Characters that control a terminal, reorder a line or are half of one.
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with escapes such as \x1b in place of characters that are not to be seen."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], Any], Any]:

@@ -1,6 +1,7 @@
 """The results of a simulation: scores, powers, errors and models of every trial, labelled."""
 
 import dataclasses
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,7 +36,8 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 # Other names in a table or a dataset, which no score may have.
 LABELS = {"setting", "block", "trials", "used", "pairs", "algorithm", "evaluation", "diverged"}
 LABELS |= {"trial", "round", "user", "parameter"}
-_FORMAT = "jaxota.History 2"
+_FORMAT = "jaxota.History 3"
+_WITHOUT_CHECKSUM = "jaxota.History 2"
 
 
 @part
@@ -195,12 +197,9 @@ class History:
         for number, leaf in enumerate(self.state.leaves if self.state is not None else ()):
             axes = ["trial", *(f"state_{number}_{axis}" for axis in range(1, leaf.ndim))]
             dataset[f"state_{number}"] = axes, np.asarray(leaf)
-        # Every bit is kept, NaN included, and checksums reveal damage.
-        stored: dict[Any, Any] = {
-            k: {"_FillValue": None, "fletcher32": True}
-            for k, variable in dataset.variables.items()
-            if variable.dtype.kind != "U"  # HDF5 has no checksums for text
-        }
+        dataset.attrs["sha256"] = _digest(dataset)
+        # Every bit is kept, NaN included.
+        stored: dict[Any, Any] = {k: {"_FillValue": None} for k in dataset.variables}
         with files.replacing(path) as (draft,):
             dataset.to_netcdf(draft, engine="h5netcdf", encoding=stored)
 
@@ -213,9 +212,12 @@ class History:
         path = inputs.path("path", path)
         try:
             with h5py.File(path) as file:  # where this fails, h5netcdf says more than one line
-                if dict(file.attrs).get("format") != _FORMAT:
+                form = dict(file.attrs).get("format")
+                if form not in (_FORMAT, _WITHOUT_CHECKSUM):
                     raise ValueError(f"its format is not {_FORMAT!r}")
             dataset = xarray.load_dataset(path, engine="h5netcdf", decode_cf=False)
+            if form == _FORMAT and dataset.attrs.get("sha256") != _digest(dataset):
+                raise ValueError("its checksum does not fit")
             kinds = ("scores", "average_scores", "settings", "grid")
             names = {k: json.loads(dataset.attrs[k]) for k in kinds}
             grid = tuple((axis, size) for axis, size in names["grid"])
@@ -232,12 +234,27 @@ class History:
                 grid=grid,
                 state=_stored_state(dataset),
                 every=int(dataset.attrs["every"]),
-                done=int(dataset.attrs.get("done", 0)),
+                done=int(dataset.attrs.get("done", 0)),  # absent in older files
                 **{name: values(name) if name in dataset else None for name in DIMENSIONS},
             )
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             fault = f"{path} is not a history that History.save wrote"
             raise InputError(f"history: {fault} ({inputs.first_line(error)})") from None
+
+
+def _digest(dataset: "xarray.Dataset") -> str:
+    """Return a checksum of all that `load` reads of a dataset."""
+    digest = hashlib.sha256()
+    for name in ("every", "done", "scores", "average_scores", "settings", "grid"):
+        digest.update(f"{name} {dataset.attrs[name]} ".encode())
+    for name in sorted(map(str, dataset.variables)):
+        variable = dataset.variables[name]
+        values = np.asarray(variable.values)
+        text = values.dtype.kind in "OU"  # text is read as objects
+        about = variable.dims, values.shape, text or values.dtype.str
+        digest.update(f"{name} {about} {variable.attrs.get('random_key')} ".encode())
+        digest.update(json.dumps(values.tolist()).encode() if text else values.tobytes())
+    return digest.hexdigest()
 
 
 def _is_key(values: Any) -> bool:

@@ -168,7 +168,7 @@ def study(
     ticks = None if numbers.dtype.kind in "if" else names
     swept = numbers if ticks is None else np.arange(len(names))
     lasts = {a: _lasts(swept, bands) for a, bands in runs.items()}
-    label = label or style.AXES.get(long[0], long[0])
+    label = label or style.AXES.get(long[0], style.plain(long[0]))
     return _draw({"": lasts}, metric, title, against=label, ticks=ticks)
 
 
@@ -204,6 +204,7 @@ def _draw(
                 markers = None if against is None else 1
                 style.curve(axes, looks[label], label, x, band, floor, markers)
             style.scale_axis(axes, metric, log, floor)
+            name = style.plain(name)
             if against is None:
                 style.label_axes(axes, "communication round $r$", name)
                 axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
@@ -211,7 +212,7 @@ def _draw(
                 style.label_axes(axes, against, name)
                 axes.set_ylabel(f"final {axes.get_ylabel()}")
             if ticks is not None:
-                axes.set_xticks(range(len(ticks)), ticks, rotation=20, ha="right")
+                axes.set_xticks(range(len(ticks)), map(style.plain, ticks), rotation=20, ha="right")
         for axes in row:
             axes.label_outer()
         style.title_and_legend(figure, row, title)
@@ -241,16 +242,16 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
             panel = last.isel(place | {"algorithm": number}).transpose(y, x)
             image = style.heatmap(axes, panel, norm)
             words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
-            axes.set_title("\n".join([labels[number], *words]), fontsize=7)
+            axes.set_title("\n".join(map(style.plain, [labels[number], *words])), fontsize=7)
         for axes in grid[:, 0]:
-            axes.set_ylabel(style.AXES.get(y, y))
+            axes.set_ylabel(style.AXES.get(y, style.plain(y)))
         for axes in grid.flat[len(cells) - across : len(cells)]:  # those with nothing below
-            axes.set_xlabel(style.AXES.get(x, x))
+            axes.set_xlabel(style.AXES.get(x, style.plain(x)))
             axes.tick_params(labelbottom=True)
         for axes in grid.flat[len(cells) :]:
             axes.set_axis_off()
         bar = figure.colorbar(image, ax=grid, pad=0.02)
-        bar.set_label(f"final {style.LABELS.get(metric, metric)}")
+        bar.set_label(f"final {style.LABELS.get(metric, style.plain(metric))}")
         style.figure_title(figure, title)
     return figure
 

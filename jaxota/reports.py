@@ -5,6 +5,8 @@ import inspect
 import json
 import math
 import platform
+import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +131,7 @@ def study_report(
     """
     metric = stats.metric_of(dataset, metric)
     description = json.loads(dataset.attrs["description"])
-    name, axes = dataset.attrs["study"], list(dataset.attrs["axes"])
+    name, axes = inputs.name("study", dataset.attrs["study"]), list(dataset.attrs["axes"])
     snr = snr or _snr(description, axes)
     # A sweep's stored float32 powers are averaged as they are, those of a run in double precision.
     doubles = () if sweep else ("power", "control_power")
@@ -318,15 +320,16 @@ def _labelled(dataset: Any, metric: str, description: dict[str, Any]) -> Any:
 
 def of_store(folder: Path, metric: str | None) -> Report:
     """Report what a sweep left in a folder, finished or not."""
-    from jaxota.study.store import Store  # loads zarr, which is slow
+    from jaxota.study.store import Store  # loads the simulator, which is slow
 
     store = Store(folder)
-    if "scores" not in store.metadata["attributes"]:
-        raise InputError(
-            f"{folder} holds parts of `jaxota run {store.metadata['name']}`: "
-            "--resume finishes it and shows them"
-        )
-    return study_report(store.dataset(), metric, sweep=True)
+    try:
+        return study_report(store.dataset(), metric, sweep=True)
+    except InputError:
+        raise
+    except Exception as error:  # a study.json that jaxota did not write may hold anything
+        reason = f"{type(error).__name__}: {inputs.first_line(error)}"
+        raise InputError(f"{folder} cannot be shown, jaxota did not write it ({reason})") from None
 
 
 def write(
@@ -346,6 +349,7 @@ def write(
 
     from jaxota import style  # loads matplotlib, which is slow
 
+    inputs.name("the name of a report", report.name)
     # Whatever can fail is made before any file is opened.
     with style.drawn_for(drawn_for):
         figure, fonts = report.figure(), style.rc_params()
@@ -354,11 +358,16 @@ def write(
     options = {"float_format": number, "na_rep": "nan", "lineterminator": "\r\n"}
 
     places = [folder / f"{report.name}.{ending}" for ending in (*formats, *data)]
-    # Some fonts count when files are written.
-    with files.replacing(*places) as drafts, matplotlib.rc_context(fonts):
+    # Some fonts count when files are written; letters that they lack are drawn as boxes.
+    with (
+        files.replacing(*places) as drafts,
+        matplotlib.rc_context(fonts),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
         for place, draft in zip(places, drafts, strict=True):
             if place.suffix == ".csv":
-                report.csv.to_csv(draft, index=False, encoding="utf-8", **options)
+                _guarded(report.csv).to_csv(draft, index=False, encoding="utf-8", **options)
             elif place.suffix == ".nc":
                 dataset.to_netcdf(draft, engine="h5netcdf")
             elif place.suffix == ".md":
@@ -366,6 +375,24 @@ def write(
             else:
                 figure.savefig(draft)
     return places
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def _guarded(rows: Any) -> Any:
+    """Return rows with a ' before each text that a spreadsheet would take for a formula."""
+
+    def cell(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+    texts = {k: v for k, v in rows.items() if v.dtype.kind not in "biuf"}
+    return rows.assign(**{str(k): np.array([*map(cell, v)], object) for k, v in texts.items()})
+
+
+def unguarded(cell: str) -> str:
+    """Return a cell as it was before it was guarded."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _words(report: Report) -> dict[str, Any]:

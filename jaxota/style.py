@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from jaxota.errors import visible
 from jaxota.stats import Interval
 
 # Okabe and Ito's palette, safe for colour-blind readers; each colour has its own dash and marker,
@@ -134,6 +135,15 @@ def subplots(count: int, height: float, **shared: Any) -> tuple[Figure, list[Axe
     return figure, list(grid.ravel())
 
 
+def plain(label: str) -> str:
+    """Return a label as matplotlib shows it letter by letter: no formulas, no hidden entries."""
+    label = visible(label)
+    if len(label) > 60:  # a longer one would leave no room for the picture
+        label = f"{label[:40]}…{label[-19:]}"
+    label = label.replace("$", r"\$")
+    return f" {label}" if label.startswith("_") else label
+
+
 def label_axes(axes: Axes, label: str, name: str) -> None:
     """Label the horizontal axis, draw a grid, and set a panel's name above it."""
     axes.set_xlabel(label)
@@ -156,6 +166,7 @@ def curve(
     The legend counts trials that diverged. `floor` is the lower end of a logarithmic axis, or −inf,
     and `every` the points from one marker to the next; by default markers of curves alternate.
     """
+    label = plain(label)
     if band.diverged:
         label = f"{label} ({band.diverged} of {band.trials} diverged)"
     first = look.number % len(COLOURS) * len(rounds) // 50  # markers of curves that meet stay apart
@@ -180,7 +191,7 @@ def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") ->
         coordinates = values[name].values
         chosen = range(0, len(coordinates), -(-len(coordinates) // 8))
         form = "{:g}" if coordinates.dtype.kind in "if" else "{}"
-        axis.set_ticks(chosen, [form.format(coordinates[n]) for n in chosen])
+        axis.set_ticks(chosen, [plain(form.format(coordinates[n])) for n in chosen])
     return image
 
 
@@ -197,7 +208,7 @@ def log_floor(bands: list[Interval]) -> float:
 
 def scale_axis(axes: Axes, metric: str, log: bool, floor: float) -> None:
     """Label and scale the vertical axis; a logarithmic one ends at `floor`."""
-    axes.set_ylabel(LABELS.get(metric, metric))
+    axes.set_ylabel(LABELS.get(metric, plain(metric)))
     if log:
         axes.set_yscale("log")
         axes.set_ylim(bottom=floor)

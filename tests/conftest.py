@@ -18,8 +18,10 @@ from pathlib import Path
 # One cache of programs for all workers, and for the processes that they start: notebooks, commands.
 _CACHE = Path(__file__).parent.parent / ".pytest_cache"
 os.environ.setdefault("JAXOTA_CACHE", str(_CACHE / "jaxota"))
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE / "jax"))
-os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**32))  # bounded, it is locked, too
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # Both or none: JAX reads no program of an unbounded cache once its size is bounded.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE / "jax")
+    os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2**32)  # bounded, it is locked, too
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")  # small ones cost more
 
 import jax

@@ -56,6 +56,39 @@ def test_a_cache_that_cannot_be_written_is_one_line(run, tmp_path):
     assert_one_line(run("file"), "not kept", "file", "Not a directory", "JAXOTA_CACHE")
 
 
+def test_the_users_own_cache_of_jax_stands(monkeypatch, tmp_path):
+    """Unless JAXOTA_CACHE names another."""
+    changed = {}
+    monkeypatch.setattr(jax.config, "update", changed.__setitem__)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "theirs"))
+    monkeypatch.delenv("JAXOTA_CACHE", raising=False)
+    process.keep_programs()
+    assert not changed
+    monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "ours"))
+    process.keep_programs()
+    assert Path(changed["jax_compilation_cache_dir"]).parent == tmp_path / "ours"
+
+
+@pytest.mark.slow
+def test_programs_of_another_version_are_left_alone(run, tmp_path, monkeypatch):
+    """They have names of their own: each version compiles, keeps and finds its programs."""
+    cache, patch = tmp_path / "cache", tmp_path / "sitecustomize.py"
+
+    def programs():
+        return {path.name for path in cache.rglob("*-cache")}
+
+    assert run(cache) == ""
+    ours = programs()
+    patch.write_text(
+        "from jax._src import lib, cache_key\ncache_key.jaxlib_version_str = '0.0.1'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    assert run(cache) == ""
+    assert ours < programs()
+    theirs = programs() - ours
+    assert {name.rsplit("-", 2)[0] for name in theirs} == {name.rsplit("-", 2)[0] for name in ours}
+
+
 @pytest.mark.parametrize("place", ["off", "here", "~/there", None])
 def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path):
     changed = {}
@@ -63,6 +96,7 @@ def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     if place is None:
         monkeypatch.delenv("JAXOTA_CACHE", raising=False)
     else:

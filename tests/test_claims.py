@@ -265,7 +265,7 @@ def test_it_goes_on_where_it_was_and_with_more_draws(small, tmp_path):
         return claims.claims(run, only="1,5", trials=2, draws=draws).dataset.effect
 
     few = effects(2)
-    parts = tmp_path / "claims-regression" / "commits"
+    parts = tmp_path / "claims-regression" / "chunks"
     before = {path.name: path.stat().st_mtime_ns for path in parts.iterdir()}
     effects(2)  # nothing is left to do
     assert {path.name: path.stat().st_mtime_ns for path in parts.iterdir()} == before

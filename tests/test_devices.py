@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxota as jo
 from jaxota._core import devices
 from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
@@ -225,3 +226,33 @@ def test_devices_stay_once_jax_has_started():
     jnp.ones(1)
     devices.virtual(5)
     assert jax.local_device_count() == 1
+
+
+def test_the_limit_of_a_cgroup_counts(tmp_path, monkeypatch):
+    """Of either version, of the process's own group or of one around it; not more than there is."""
+    proc, root = tmp_path / "proc", tmp_path / "sys"
+    proc.write_text("4:memory:/jobs/one\n3:cpu:/jobs\n0::/slice/two\n")
+    for place, limit in {
+        "memory/jobs/one/memory.limit_in_bytes": "9223372036854771712",
+        "memory/jobs/memory.limit_in_bytes": "7000000",
+        "slice/two/memory.max": "max",
+        "slice/memory.max": "6000000",
+        "memory.max": "8000000",
+    }.items():
+        path = root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{limit}\n")
+    files = list(devices._limit_files(proc, root))
+    assert not list(devices._limit_files(tmp_path / "none", root))
+    assert len(files) == 6 and {path.exists() for path in files} == {True, False}
+    monkeypatch.setattr(devices, "_limit_files", lambda: iter(files))
+    devices.machine_memory.cache_clear()
+    try:
+        assert devices.machine_memory() == 6000000
+        with pytest.raises(jo.InputError, match="this machine has 6 MB"):
+            devices.refuse_memory("trials", "all of it", 6000001)
+        monkeypatch.setattr(devices, "_limit_files", lambda: iter(()))
+        devices.machine_memory.cache_clear()
+        assert devices.machine_memory() > 6000000
+    finally:
+        devices.machine_memory.cache_clear()

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import strategies as st
 
 from jaxota.cli import main as cli
+from jaxota.cli import typed as parsing
 from jaxota.cli.main import FORMATS
 from jaxota.figures import FIGURES
 from jaxota.study import executor as driver
-from jaxota.study import grid as parsing
 from jaxota.tasks import images
 
 pytestmark = pytest.mark.slow  # many, or processes

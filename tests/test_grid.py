@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota.study.grid import (
-    Grid,
-    parse_bytes,
-    parse_grid,
-    parse_shard,
-    parse_values,
-)
+from jaxota.cli.typed import parse_bytes, parse_grid, parse_shard, parse_values
+from jaxota.study.grid import Grid
 
 
 def test_fields_are_axes_in_the_order_they_are_given():

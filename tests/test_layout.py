@@ -1,6 +1,5 @@
 """The layout of results and its chunks."""
 
-import dataclasses
 import json
 import math
 
@@ -46,21 +45,9 @@ def test_shapes_and_bytes():
     assert LAYOUT.bytes == 2 * 5 * 3 * 7 * 4 * 4 + 5 * 3 * 7 * 4
 
 
-def test_a_chunk_keeps_its_name_when_dimensions_grow():
-    """And says that it is of more, where it was short."""
-    sizes = LAYOUT.sizes | {"snr_db": 8, "trial": 9}
-    more = dataclasses.replace(LAYOUT, sizes=sizes, trials=9)
-    labels = {more.label(n): more.extent(n) for n in range(more.count)}
-    assert len(labels) == more.count
-    for number in range(LAYOUT.count):
-        same = labels[LAYOUT.label(number)] == LAYOUT.extent(number)
-        place = LAYOUT.index(number)
-        assert same == (place["snr_db"] < 2 and place["trial"] < 2)
-    assert LAYOUT.label(26) == "2.2.2" and LAYOUT.extent(26)["trial"] == [6, 7]
-
-
-def test_a_block_of_trials_knows_its_trials():
-    assert [MEANS.extent(n)["block"] for n in range(3)] == [[0, 3], [3, 6], [6, 7]]
+def test_chunks_know_their_trials():
+    assert LAYOUT.label(26) == "2.2.2" and LAYOUT.trials_of(26) == (6, 7)
+    assert [MEANS.trials_of(n) for n in range(3)] == [(0, 3), (3, 6), (6, 7)]
 
 
 def test_json_gives_back_the_layout():
@@ -74,3 +61,18 @@ def test_a_region_is_where_its_index_says(number):
     assert all(region[d].start == i * LAYOUT.blocks[d] for d, i in index.items())
     whole = math.prod(s.stop - s.start for s in region.values())
     assert whole == LAYOUT.empty(number)["count"].size
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"sizes": LAYOUT.sizes | {"trial": 0}}, "a size is 0"),
+        ({"sizes": LAYOUT.sizes | {"trial": -7}}, "a size is -7"),
+        ({"blocks": LAYOUT.blocks | {"trial": "3"}}, "a size is '3'"),
+        ({"sizes": LAYOUT.sizes | {"snr_db": 10**12}}, "has 5 labels, not 1000000000000"),
+        ({"dims": {"gap": ["trial", "user"]}}, "other dimensions"),
+    ],
+)
+def test_layouts_that_do_not_fit_together_are_refused(changed, words):
+    with pytest.raises(ValueError, match=words):
+        Layout.from_json(LAYOUT.as_json() | changed)

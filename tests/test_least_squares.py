@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
@@ -206,3 +207,13 @@ def test_a_seed_is_the_key_of_that_number():
         jo.tasks.synthetic_regression(key, 2, 3, 2) for key in (7, jax.random.key(7))
     )
     np.testing.assert_array_equal(_drawn(by_seed, 0).features, _drawn(by_key, 0).features)
+
+
+@pytest.mark.parametrize("name", ["features", "targets"])
+def test_data_whose_squares_overflow_are_refused(arrays, name):
+    """Their gaps would be NaN from the first round on, and look like divergence."""
+    data = dict(zip(("features", "targets"), arrays, strict=True))
+    with pytest.raises(jo.InputError, match=r"features and targets must be within ±\S+, .*scale"):
+        jo.tasks.regression(**data | {name: 1e20 * data[name]})
+    task = jo.tasks.regression(**data | {name: 1e15 * data[name]})
+    assert np.isfinite(task.problem(0).score(jnp.zeros(6))["gap"])

@@ -166,7 +166,7 @@ def test_the_command_makes_it_again():
         ),
         (lambda folder: (folder / "curves.csv").write_bytes(b"\xff\xfe\n"), "cannot be read"),
         (lambda folder: (folder / "curves.csv").write_text(""), "cannot be read"),
-        (lambda folder: (folder / "study.json").write_text("{"), "study.json cannot be read"),
+        (lambda folder: (folder / "study.json").write_text("{"), "study.json is damaged"),
     ],
 )
 def test_what_cannot_be_told_is_one_line(spoil, words, folder, capsys):

@@ -1,9 +1,11 @@
 """The command's process: signals at any moment, odd terminals, readers that go away."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from processes import assert_one_line, begun, finished, process
@@ -74,9 +76,31 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(code, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_does_the_same(tmp_path):
-    code, _, errors = interrupted(tmp_path, "interrupted(signal.SIGTERM)")
-    assert (code, errors) == (143, NOTHING[2])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_other_signals_do_the_same(name, tmp_path):
+    """SIGHUP: a terminal was closed. Processes that the command has started end with it."""
+    work = """
+    import functools, subprocess
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
+                             start_new_session=True)
+    print(child.pid, flush=True)
+    with _files.undoing(functools.partial(os.killpg, child.pid, signal.SIGKILL)):
+        interrupted(signal.{})
+    """
+    code, printed, errors = interrupted(tmp_path, work.format(name))
+    assert (code, errors) == (128 + getattr(signal, name), NOTHING[2])
+    state = Path(f"/proc/{int(printed)}/stat")  # gone, or about to be
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_flags_that_xla_does_not_know_are_one_line(tmp_path):
+    flags = os.environ["XLA_FLAGS"] + " --xla_no_such_flag=1"
+    with process(
+        "-m", "jaxota", *SMALL, tmp_path, env=os.environ | {"XLA_FLAGS": flags}
+    ) as started:
+        code, printed, errors = finished(started)
+    assert (code, printed) == (2, "")
+    assert_one_line(errors, "XLA_FLAGS must hold flags that XLA knows, got --xla_no_such_flag")
 
 
 def test_no_file_is_left_without_the_others(tmp_path):

@@ -81,9 +81,7 @@ def test_command_page_runs_as_shown(tmp_path, monkeypatch):
     assert names == ["list", "run", "run", "sweep", "show", "report"]
     for command in commands:
         assert cli.main(command[1:]) == 0
-    assert {"fig1.png", "fig1.csv", "study.json", "data.zarr"} <= set(
-        os.listdir(tmp_path / "sweep")
-    )
+    assert {"fig1.png", "fig1.csv", "study.json", "chunks"} <= set(os.listdir(tmp_path / "sweep"))
     assert sorted(os.listdir(tmp_path / "out")) == [
         *(f"{name}.{ending}" for name in ("fig1", "fig5") for ending in ("csv", "nc", "png")),
         "report.html",

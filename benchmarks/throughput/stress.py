@@ -3,9 +3,12 @@
     python benchmarks/throughput/stress.py [--kills 60] [--seed 0]
 
 Small sweeps, here and on a Dask cluster of two workers, each into a store of its own. At random
-moments the driver, or a worker, is killed (SIGKILL), a driver is started again with --resume and a
-worker is replaced, until the sweep is whole. After each kill of a driver, and in the end: what has
-a record is there to the bit, what has none is NaN, and no record was written a second time.
+moments, and while a chunk is being written, the driver or a worker is killed (SIGKILL), or the
+driver is interrupted (SIGINT, SIGTERM, SIGHUP). A driver is started again with --resume and a
+worker is replaced, until the sweep is whole. Meanwhile a reader opens the store over and over, and
+another one runs `jaxota show`. After each end of a driver, at each reading and in the end: a chunk
+that is there holds the right bits, what is not there is NaN, and no chunk was written a second
+time.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -63,66 +67,128 @@ def _kill(process):
     process.wait()
 
 
+# A driver that was started in the background of a script would not heed SIGINT.
+HEEDING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxota.__main__ import main
+main()
+"""
+SIGNALS = signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
 def driver(out, *words):
-    command = [sys.executable, "-m", "jaxota", "sweep", STUDY, "--out", out, "--resume", *words]
+    command = [sys.executable, "-c", HEEDING, "sweep", STUDY, "--out", out, "--resume", *words]
     return subprocess.Popen(list(map(str, command)), env=ENVIRONMENT, **QUIET)
 
 
-def records(out):
+def chunks(out):
     """When each was written."""
-    paths = [path for path in out.glob("commits/*.json") if not path.name.startswith(".")]
+    paths = [path for path in out.glob("chunks/*") if not path.name.startswith(".")]
     return {path.name: path.stat().st_mtime_ns for path in paths}
 
 
 def checked(out, whole, before):
-    """Records, and that they are those from before and more, of the same bits as `whole`."""
-    there = records(out)
+    """Chunks, and that they are those from before and more, of the same bits as `whole`."""
+    there = chunks(out)
     assert before.items() <= there.items(), "a finished chunk was lost, or done again"
     if not (out / "study.json").exists():
         assert not there
         return there
-    data, then = jo.open(out), records(out)  # workers go on without their driver
+    done = read(out, whole)
+    assert len(there) <= done <= len(chunks(out)), "a chunk that does not count"
+    return there
+
+
+def read(out, whole):
+    """Open a store that may be at work; the number of its chunks."""
+    data = jo.open(out)
     done = data.attrs["chunks_done"]
-    assert len(there) <= done <= len(then), "a record without its chunk"
     place = data.participants.notnull().all(["algorithm", "round"]).values  # [snr_db, trial]
     assert place.sum() == 3 * done, "trials without a record, or not all of a chunk's"
     for name in whole:
         mine, expected = data[name].values, whole[name].values
         assert np.array_equal(mine[:, place], expected[:, place]), f"{name} differs"
         assert np.isnan(mine[:, ~place]).all(), f"{name} shows what is not finished"
-    return there
+    return done
+
+
+class Readers:
+    """Two readers of a store, over and over: in this process, and by `jaxota show`."""
+
+    def __init__(self, out, whole):
+        self.counts, self.faults, self._stop = [0, 0], [], threading.Event()
+        work = (self._open, self._show)
+        self._threads = [threading.Thread(target=each, args=(out, whole)) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def _open(self, out, whole):
+        while not self._stop.wait(0.05):
+            if (out / "study.json").exists():
+                try:
+                    read(out, whole)
+                except Exception as error:
+                    self.faults.append(f"{type(error).__name__}: {error}")
+                self.counts[0] += 1
+
+    def _show(self, out, whole):
+        while not self._stop.wait(6):  # it takes a few seconds by itself
+            if (out / "study.json").exists():
+                command = [sys.executable, "-m", "jaxota", "show", str(out)]
+                done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+                if done.returncode or done.stderr:
+                    self.faults.append(f"show: {done.returncode}: {done.stderr}")
+                self.counts[1] += 1
+
+    def end(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        assert not self.faults, self.faults
+        return self.counts
 
 
 def wait(started, out, chance):
-    """Until a random moment of the start, or between any two records; whether it still runs."""
-    if chance.random() < 0.2:
+    """Until a random moment of the start, between two chunks, or inside one; whether it runs."""
+    moment = chance.random()
+    until, count = time.monotonic() + 60, len(chunks(out)) + chance.randrange(1, 9)
+    if moment < 0.2:
         until, count = time.monotonic() + chance.uniform(0, 3), 10**9
-    else:
-        until, count = time.monotonic() + 60, len(records(out)) + chance.randrange(1, 20)
-    while started.poll() is None and time.monotonic() < until and len(records(out)) < count:
+    while started.poll() is None and time.monotonic() < until and len(chunks(out)) < count:
         time.sleep(0.001)
+    if moment > 0.6:  # while a draft is there
+        until = time.monotonic() + 1
+        while started.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(FileNotFoundError):  # gone while it was looked at
+                if any(out.glob("chunks/.jaxota-*/[!.]*")):
+                    return True
     time.sleep(chance.uniform(0, 0.03))
     return started.poll() is None
 
 
 def disturbed(out, whole, chance, cluster):
     """A sweep until it is whole; how often its driver, and workers, were killed."""
-    where = ("--scheduler", cluster.address) if cluster else ()
+    where, ends = (
+        ("--scheduler", cluster.address) if cluster else (),
+        {0, *(code for s in SIGNALS for code in (-s, 128 + s))},
+    )
     killed, there = {"driver": 0, "worker": 0}, {}
     while True:
         started = driver(out, *where)
-        while wait(started, out, chance) and sum(killed.values()) < 8:
+        while wait(started, out, chance) and sum(killed.values()) < 12:
             if cluster and chance.random() < 0.6:
                 cluster.kill_one(chance.randrange(2))
                 killed["worker"] += 1
                 continue
-            _kill(started)
+            started.send_signal(chance.choice(SIGNALS))
+            started.wait()
             killed["driver"] += 1
             there = checked(out, whole, there)
             break
         code = started.wait()
-        if code != -signal.SIGKILL:
-            assert code == 0, f"a driver ended with {code}"
+        assert code in ends, f"a driver ended with {code}"
+        if code == 0:
             there = checked(out, whole, there)
             assert len(there) == jo.open(out).attrs["chunks"]
             return killed
@@ -134,14 +200,19 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     chance, begun = random.Random(arguments.seed), time.monotonic()
-    total, sweeps = {"driver": 0, "worker": 0}, 0
+    total, sweeps, readings = {"driver": 0, "worker": 0}, 0, [0, 0]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         assert driver(folder / "whole").wait() == 0
         whole = jo.open(folder / "whole").load()
         cluster = Cluster(folder, stack)
         while sum(total.values()) < arguments.kills:
-            killed = disturbed(folder / str(sweeps), whole, chance, cluster if sweeps % 2 else None)
+            readers = Readers(folder / str(sweeps), whole)
+            try:
+                which = cluster if sweeps % 2 else None
+                killed = disturbed(folder / str(sweeps), whole, chance, which)
+            finally:
+                readings = [n + m for n, m in zip(readings, readers.end(), strict=True)]
             total = {what: total[what] + count for what, count in killed.items()}
             sweeps += 1
             words = ", ".join(f"{n} of {what}s" for what, n in killed.items())
@@ -150,7 +221,8 @@ def main():
     print(
         f"{sum(total.values())} kills ({total['driver']} of drivers, {total['worker']} of workers) "
         f"in {sweeps} sweeps of {whole.attrs['chunks']} chunks, {time.monotonic() - begun:.0f} s: "
-        "nothing lost, nothing done twice, all equal to the undisturbed sweep to the bit"
+        "nothing lost, nothing done twice, all equal to the undisturbed sweep to the bit; "
+        f"{readings[0]} readings and {readings[1]} of `jaxota show` meanwhile, all right"
     )
 
 

@@ -4,7 +4,8 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -283,8 +284,28 @@ def device_memory() -> int | None:
 
 @functools.cache
 def machine_memory() -> int:
-    """Return the bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of memory that this process may take: the machine's, or its cgroup's."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _limit_files():
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            limits.append(int(path.read_text()))
+    return min(limits)
+
+
+def _limit_files(
+    proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
+) -> Iterator[Path]:
+    """Yield the files that may hold a limit: of this process's cgroups and of those around them."""
+    with contextlib.suppress(OSError):
+        for line in proc.read_text().splitlines():
+            _, controllers, place = line.split(":", 2)
+            if controllers in ("", "memory"):
+                root = mount / controllers
+                name = "memory.limit_in_bytes" if controllers else "memory.max"
+                group = root / place.lstrip("/")
+                for folder in (group, *group.parents):
+                    if folder.is_relative_to(root):
+                        yield folder / name
 
 
 def refuse_memory(names: str, what: str, size: int) -> None:

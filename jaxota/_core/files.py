@@ -43,6 +43,13 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
             placed[:] = targets
 
 
+def without_folder(path: Path) -> Path:
+    """Return the path of a file, after removing a folder that has taken its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    return path
+
+
 def _place(drafts: list[Path], targets: list[Path], folder: Path) -> None:
     """Move all drafts to their targets; if one fails, restore the files that were there before."""
     before = [folder / f"{path.name}.before" for path in targets]

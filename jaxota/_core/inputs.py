@@ -13,6 +13,7 @@ import numbers
 import operator
 import os
 import pathlib
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -81,9 +82,21 @@ def key(path: str, value: Any, axes: int = 0) -> Any:
 
 
 def words(name: str, value: Any) -> str:
-    """Return `value`, a text to be read by people."""
+    """Return `value`, a text to be read by people, which files can hold."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be words, got {shown(value)}")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(f"{name} must be text without NUL that UTF-8 can hold, got {shown(value)}")
+    return value
+
+
+def name(field: str, value: Any) -> str:
+    """Return `value`, the name of files: words that are no path."""
+    if not re.fullmatch(r"[\w(][\w .,+=()-]*", words(field, value)) or len(value.encode()) > 200:
+        raise InputError(
+            f"{field} must be a name for files, of letters, digits, spaces and any of "
+            f"-_.,+=(), at most 200 bytes, got {shown(value)}"
+        )
     return value
 
 

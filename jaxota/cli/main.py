@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from jaxota._core import files
 from jaxota.cli import process
-from jaxota.errors import InputError
+from jaxota.errors import InputError, visible
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         return process.hush()
     except (InputError, OSError) as error:
         with process.ending:
-            print(f"jaxota: {' '.join(str(error).splitlines())}", file=sys.stderr)
+            process.say(f"jaxota: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
 
 
@@ -185,22 +185,23 @@ def run_(arguments: argparse.Namespace) -> int:
             options = run.typed_options(chosen, arguments, arguments.set)
             result = run.run(chosen, runner, options)
         except run.Incomplete as how:
-            print(f"{chosen.name}: chunks of other shards are missing: {how}")
+            process.say(f"{chosen.name}: chunks of other shards are missing: {how}")
             return 0
         tell("writing")
         endings = ("csv", "nc") if result.markdown is None else ("csv", "nc", "md")
         seed = options.get("seed", chosen.options.get("seed"))
         kept = {"command": command} | ({} if seed is None else {"seed": seed})
         written = reports.write(result, out, arguments.format, arguments.style, endings, **kept)
-    show(result, written)
+    show(result)
+    wrote(written)
     return 0
 
 
 def sweep_(arguments: argparse.Namespace) -> int:
     """Run a study over a grid into a store."""
     from jaxota.cli import run
+    from jaxota.cli.typed import parse_bytes
     from jaxota.study.executor import StudyJob
-    from jaxota.study.grid import parse_bytes
 
     memory, shard = _scale(arguments)
     if (programs := arguments.max_programs) < 1:
@@ -214,7 +215,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
         out = arguments.out or Path("sweeps") / study.name
         run.refuse_too_much(job, limit, programs, out)
         if arguments.dry_run:
-            print("\n".join(run.dry_run(job, tell)))
+            process.say(*run.dry_run(job, tell))
             return 0
     process.store = out
     with process.progress(study.name) as tell, run.cluster(arguments.scheduler) as executor:
@@ -226,7 +227,7 @@ def sweep_(arguments: argparse.Namespace) -> int:
     before = f", {runner.before} of them from before" if runner.before else ""
     rest = f", all of them: jaxota show {out}, or jo.open({str(out)!r})"
     rest = "; other shards, or --resume, do the rest" if done < chunks else rest
-    print(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
+    process.say(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
     return 0
 
 
@@ -236,8 +237,8 @@ def show_(arguments: argparse.Namespace) -> int:
 
     process.out = arguments.folder
     result = reports.of_store(arguments.folder, arguments.metric)
-    pictures = arguments.format, arguments.style
-    show(result, reports.write(result, arguments.folder, *pictures, ("csv",)))
+    show(result)  # also where nothing can be written
+    wrote(reports.write(result, arguments.folder, arguments.format, arguments.style, ("csv",)))
     return 0
 
 
@@ -248,29 +249,38 @@ def report_(arguments: argparse.Namespace) -> int:
     process.out = arguments.folder
     path, others = page.write(arguments.folder)
     for name in others:
-        print(f"left out {arguments.folder / name}: it is not of `jaxota run`")
-    print(f"wrote {path}")
+        process.say(f"left out {arguments.folder / name}: it is not of `jaxota run`")
+    wrote([path])
     return 0
 
 
-def show(report: Any, written: list[Path]) -> None:
-    """Print a report, its table between its caption and its remarks, and where its files are."""
+def wrote(paths: list[Path]) -> None:
+    """Say where files are."""
+    process.say(*(f"wrote {path}" for path in paths))
+
+
+def show(report: Any) -> None:
+    """Print a report, its table between its caption and its remarks."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text  # cells are no markup
 
     from jaxota.reports import is_number
 
     header, *rows = report.table
     grid = Table()
     for heading, cells in zip(header, zip(*rows, strict=True), strict=True):
-        grid.add_column(heading, justify="right" if all(map(is_number, cells)) else "left")
+        grid.add_column(
+            Text(visible(heading)), justify="right" if all(map(is_number, cells)) else "left"
+        )
     for row in rows:
-        grid.add_row(*map(str, row))
+        grid.add_row(*(Text(visible(str(cell))) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     with console.capture() as drawn:  # by itself it would answer for a closed pipe
         console.print(grid)
-    print(report.caption, drawn.get().rstrip("\n"), *report.remarks, sep="\n")
-    print(*(f"wrote {path}" for path in written), sep="\n")
+    process.say(report.caption)
+    print(drawn.get().rstrip("\n"))
+    process.say(*report.remarks)
 
 
 def bench_(arguments: argparse.Namespace) -> int:
@@ -293,7 +303,7 @@ def bench_(arguments: argparse.Namespace) -> int:
 
 def _scale(arguments: argparse.Namespace) -> tuple[int | None, tuple[int, int]]:
     """Return how much memory a chunk may take, and which chunks are to be computed."""
-    from jaxota.study.grid import parse_bytes, parse_shard
+    from jaxota.cli.typed import parse_bytes, parse_shard
 
     memory = parse_bytes("--memory", arguments.memory) if arguments.memory is not None else None
     return memory, parse_shard(arguments.shard) if arguments.shard is not None else (0, 1)

@@ -18,7 +18,7 @@ import xarray
 
 import jaxota
 from jaxota import reports, style
-from jaxota._core import files
+from jaxota._core import files, inputs
 from jaxota.errors import InputError
 from jaxota.reports import Report, is_number
 from jaxota.study.store import STUDY, Store
@@ -88,17 +88,32 @@ def _run_report(path: Path, attributes: dict[str, Any]) -> Report:
     """Read the report of a run from its CSV, and from the attributes of its NetCDF."""
     try:
         rows = _read_rows(path)
-        table, remarks = (json.loads(attributes.get(k, "[]")) for k in ("table", "remarks"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-    name, title = str(attributes["experiment"]), str(attributes["title"])
-    dataset = xarray.Dataset(attrs=attributes)
+        raise InputError(f"{path} cannot be read: {inputs.first_line(error)}") from None
+    stored: dict[str, Any] = {"table": [], "remarks": [], "description": {}}
+    try:
+        for name, nothing in stored.items():
+            stored[name] = json.loads(attributes.get(name, json.dumps(nothing)))
+            if type(stored[name]) is not type(nothing):
+                raise TypeError(f"{name} is {inputs.shown(stored[name])}")
+        table = [list(map(str, row)) for row in stored["table"]]
+        if len(set(map(len, table))) > 1:
+            raise ValueError("table has rows of several lengths")
+        name = inputs.name("experiment", attributes["experiment"])
+    except (ValueError, TypeError) as error:
+        reason = inputs.first_line(error)
+        raise InputError(
+            f"{path.with_suffix('.nc')} is not what jaxota run wrote: {reason}"
+        ) from None
+    remarks, dataset = [*map(str, stored["remarks"])], xarray.Dataset(attrs=attributes)
+    title = str(attributes["title"])
     return Report(name, title, table, remarks, dataset, rows, figure=lambda: None)
 
 
 def _read_rows(path: Path) -> pandas.DataFrame:
     """Read a CSV: cells as words, but the rounds and numbers of curves."""
     rows = pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    rows = rows.map(reports.unguarded)
     if not _has_curves(rows):
         return rows
     first = rows.columns.get_loc("round")

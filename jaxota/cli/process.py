@@ -5,6 +5,8 @@ import codecs
 import contextlib
 import gc
 import hashlib
+import importlib.util
+import mmap
 import os
 import platform
 import re
@@ -20,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxota._core import files
-from jaxota.errors import InputError
+from jaxota.errors import InputError, visible
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Windows has no SIGHUP, which a terminal sends when it is closed.
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 ending = threading.RLock()  # held by the thread that prints the last line
 QUIET = 60.0  # seconds between two lines of progress where there is no terminal
 out: Path | None = None  # the folder that the command writes to
@@ -46,7 +51,7 @@ def main() -> None:
 
 
 def heed_signals() -> None:
-    """End the process within a moment of Ctrl-C or SIGTERM, whatever it does.
+    """End the process within a moment of Ctrl-C, SIGTERM or SIGHUP, whatever it does.
 
     An exception would be lost inside a callback of a C library, and a normal exit waits for a
     compiler at work: a thread of its own cleans up, prints one line, and leaves. A signal that is
@@ -96,7 +101,7 @@ def _kept() -> str:
 
 def resumable(store: Path) -> str:
     """Say how many chunks a store holds, and how to continue."""
-    chunks = len(list((store / "commits").glob("*.json")))
+    chunks = len(list((store / "chunks").glob("[!.]*")))
     kept = "1 finished chunk is" if chunks == 1 else f"{chunks:,} finished chunks are"
     return f"{kept} kept in {store}: the same command with --resume goes on"
 
@@ -126,6 +131,12 @@ def mend_streams() -> None:
             stream.reconfigure(errors="jaxota")
 
 
+def say(*lines: str, file: Any = None) -> None:
+    """Print lines in which nothing controls the terminal but their ends."""
+    for line in lines:
+        print(*map(visible, line.split("\n")), sep="\n", file=file)
+
+
 def hush() -> int:
     """Drop the rest of the output, as its reader is gone; return the exit code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -142,10 +153,12 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    columns = rich.SpinnerColumn(), "{task.description}", rich.BarColumn()
+    words = rich.TextColumn("{task.description}", markup=False)
+    columns = rich.SpinnerColumn(), words, rich.BarColumn()
     times = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), "left", rich.TimeRemainingColumn()
     silent = not console.is_terminal
     bar = rich.Progress(*columns, *times, console=console, transient=True, disable=silent)
+    name = visible(name)
     begun: dict[str, float] = {}
     printed = time.monotonic()
 
@@ -187,11 +200,12 @@ def cache_folder() -> Path:
 
 
 def keep_programs() -> None:
-    """Keep compiled programs between runs, unless the environment says otherwise.
+    """Keep compiled programs between runs, unless the environment says otherwise, or where.
 
     Programs are kept apart by kind of processor, as a home folder may be shared by several.
     """
-    if os.environ.get(CACHE) == "off":
+    chosen = os.environ.get(CACHE)
+    if chosen == "off" or (not chosen and os.environ.get("JAX_COMPILATION_CACHE_DIR")):
         return
     import jax
 
@@ -250,6 +264,7 @@ def prepare() -> None:
         except ValueError:
             known = "one that matplotlib knows"
             raise InputError(f"MPLBACKEND must be {known}, got {backend!r}") from None
+    refuse_unknown_flags()
     devices.virtual()
     keep_programs()
     import jax
@@ -262,6 +277,19 @@ def prepare() -> None:
             "JAX_PLATFORMS must name what JAX finds here, such as cpu, got "
             f"{os.environ.get('JAX_PLATFORMS')!r}{reason}"
         ) from None
+
+
+def refuse_unknown_flags() -> None:
+    """Raise InputError for a flag that XLA does not know: it would end the process by itself."""
+    flags = re.findall(r"--(\w+)", os.environ.get("XLA_FLAGS", ""))
+    place = importlib.util.find_spec("jaxlib")
+    library = Path(*place.submodule_search_locations or ()) / "libjax_common.so" if place else None
+    if not flags or library is None or not library.exists():
+        return
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        for flag in flags:
+            if code.find(f"{flag}\0".encode()) < 0:
+                raise InputError(f"XLA_FLAGS must hold flags that XLA knows, got --{flag}")
 
 
 def silence_downloads() -> None:

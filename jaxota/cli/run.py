@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeAlias
 from jaxota._core import inputs
 from jaxota._core.devices import format_bytes
 from jaxota.cli import process
+from jaxota.cli.typed import parse_grid
 from jaxota.errors import InputError
 from jaxota.figures import FIGURES, Figure
 from jaxota.reports import Experiment, Report, check_options, counted, study_report
 from jaxota.study import executor
 from jaxota.study.compile import waiting
-from jaxota.study.grid import parse_grid
 from jaxota.study.study import Study
 
 OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale", "seed")

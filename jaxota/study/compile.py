@@ -181,10 +181,10 @@ class Programs:
         """Return the plan of each algorithm in a setting, None for one that needs none."""
         plans = []
         for number, name in enumerate(self._names(group, row)):
-            plan = self._plans.get(name) or (stored.load(name) if stored and name else None)
+            plan = self._plans.get(name) or (stored.load_plan(name) if stored and name else None)
             if name and plan is None:
                 plan = self.calibrate(group, number, row, report)
-                plan = stored.save(name, plan) if stored else plan
+                plan = stored.save_plan(name, plan) if stored else plan
             if plan is not None:
                 self._plans[name] = plan
                 if not all(np.isfinite(values).all() for values in jax.tree.leaves(plan)):

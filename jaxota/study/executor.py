@@ -14,7 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,12 +26,10 @@ from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import Programs
-from jaxota.study.layout import Layout, choose_blocks, finish, moments, study_layout
+from jaxota.study.layout import Layout, choose_blocks, labelled, moments, study_layout
 from jaxota.study.resolve import resolve
+from jaxota.study.store import CHUNKS, Store
 from jaxota.study.study import Study
-
-if TYPE_CHECKING:
-    from jaxota.study.store import Store
 
 _devices = threading.RLock()  # a chunk uses all devices of its process
 
@@ -75,7 +73,7 @@ class StudyJob:
     def steps_of(self, layout: Layout, number: int) -> float:
         """Return the users' local steps in one chunk."""
         group, rows = self._rows(layout, number)
-        first, last = list(layout.extent(number).values())[-1]
+        first, last = layout.trials_of(number)
         return float(group.steps * len(rows) * (last - first))
 
     @property
@@ -137,18 +135,18 @@ class StudyJob:
         layout: Layout,
         number: int,
         report: Callable[..., None] = lambda *_: None,
-        plans: Any = None,
+        store: Store | None = None,
     ) -> dict[str, np.ndarray]:
-        """Compute the results of a chunk; `plans` keeps calibrations for other processes."""
+        """Compute the results of a chunk; `store` keeps calibrations for other processes."""
         settings, study = self.settings, self.study
         group, rows = self._rows(layout, number)
-        first, last = list(layout.extent(number).values())[-1]
+        first, last = layout.trials_of(number)
         # The last block of an axis may be short: it is filled up, so that it is no other program.
         block = math.prod(layout.blocks[name] for name in settings.traced_sizes)
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
         with _devices:
-            histories = self._programs.simulate(group, filled, trials, report, plans)
+            histories = self._programs.simulate(group, filled, trials, report, store)
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
@@ -184,8 +182,6 @@ def _results(history: History, rows: int, trials: int) -> dict[str, np.ndarray]:
 class Memory:
     """The chunks of a study in the memory of this process; a `Store` has them in a folder."""
 
-    plans = None
-
     def __init__(self, job: StudyJob) -> None:
         self.layout = job.layout()
         self._job, self._arrays = job, self.layout.empty()
@@ -206,11 +202,8 @@ class Memory:
 
     def dataset(self) -> Any:
         """Return all results, as an `xarray.Dataset`."""
-        import xarray  # slow to import
-
-        variables = {name: (dims, self._arrays[name]) for name, dims in self.layout.dims.items()}
         attributes = self._job.attributes | {"description": json.dumps(self._job.description)}
-        return finish(xarray.Dataset(variables, self.layout.coords), attributes)
+        return labelled(self.layout, self._arrays, attributes)
 
 
 def check_room(job: StudyJob, out: Path | None) -> None:
@@ -232,7 +225,7 @@ def check_room(job: StudyJob, out: Path | None) -> None:
 
 def open_sink(
     job: StudyJob, out: Path | None, resume: bool = False, spec: Any = None
-) -> "Memory | Store":
+) -> Memory | Store:
     """Open the place for a job's chunks: a store in the folder `out`, or memory.
 
     `spec` is plain data that the store keeps: the command that made it.
@@ -242,14 +235,12 @@ def open_sink(
         if resume:
             raise InputError("resume must come with a folder that holds the store to go on with")
         return Memory(job)
-    from jaxota.study.store import Store  # loads zarr, which is slow
-
     return Store.create(out, job, resume, spec)
 
 
 def drive(
     job: StudyJob,
-    sink: "Memory | Store",
+    sink: Memory | Store,
     *,
     shard: tuple[int, int] = (0, 1),
     executor: Any = None,
@@ -271,10 +262,13 @@ def drive(
         if executor is None:
             # Two threads take turns: while one writes a chunk, the devices compute the next.
             executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
-            task: Callable[[int], Any] = functools.partial(_compute, job, sink, progress)
+            task: Callable[[Any], Any] = functools.partial(_compute, job, sink, progress)
+            chunks: list[Any] = pending
+        elif isinstance(sink, Memory):
+            raise InputError("executor must come with a folder that all processes write to")
         else:
-            task = _worker_task(job, sink)
-        futures = [executor.submit(task, number) for number in pending]
+            task, chunks = _worker_task(job, sink), [sink.names[number] for number in pending]
+        futures = [executor.submit(task, chunk) for chunk in chunks]
         # What has not begun is taken back on error.
         stack.callback(lambda: [future.cancel() for future in futures])
         for future in concurrent.futures.as_completed(futures):
@@ -285,34 +279,44 @@ def drive(
 
 def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
     """Compute a chunk and keep it, unless another process was faster."""
-    if not sink.holds(number):
-        sink.write(number, job.compute(sink.layout, number, report, sink.plans))
+    store = sink if isinstance(sink, Store) else None
+    try:
+        if not sink.holds(number):
+            sink.write(number, job.compute(sink.layout, number, report, store))
+    except OSError as error:
+        kept = len(list((sink.folder / CHUNKS).glob("[!.]*")))
+        raise InputError(
+            f"chunk {sink.layout.label(number)} could not be written to {sink.folder}: "
+            f"{error.strerror or error}; finished chunks ({kept}) are kept: make room, and go on "
+            "with --resume"
+        ) from None
 
 
-def _worker_task(job: StudyJob, sink: Any) -> Callable[[int], int]:
-    """Return the function that workers call with the number of a chunk."""
-    if isinstance(sink, Memory):
-        raise InputError("executor must come with a folder that all processes write to")
+def _worker_task(job: StudyJob, store: Store) -> Callable[[str], str]:
+    """Return the function that workers call with the name of a chunk."""
     try:
         import cloudpickle  # optax transformations are closures, which pickle does not take
     except ImportError:
         raise InputError("executor needs cloudpickle: pip install 'jaxota[distributed]'") from None
     return functools.partial(
-        compute_in_worker, cloudpickle.dumps(job.study), str(sink.folder.resolve())
+        compute_in_worker, cloudpickle.dumps(job.study), str(store.folder.resolve())
     )
 
 
-def compute_in_worker(pickled: bytes, folder: str, number: int) -> int:
-    """Compute a chunk of a pickled study, unless it is there, and write it to the store."""
-    from jaxota.study.store import Store  # loads zarr, which is slow
+def compute_in_worker(pickled: bytes, folder: str, name: str) -> str:
+    """Compute a chunk of a pickled study, unless it is there, and write it to the store.
 
+    The store may have grown since the driver chose its chunks, and another driver computes what is
+    then the same chunk with more trials: a name that the store no longer has is left out.
+    """
     with _devices:
         job, store = _unpickled_job(pickled), Store(Path(folder))
         differs = difference(job.description, store.metadata["description"])
         if differs:
             raise InputError(f"{folder} holds another study than a worker has: {differs}")
-        _compute(job, store, lambda *_: None, number)
-    return number
+        if name in store.names:
+            _compute(job, store, lambda *_: None, store.names.index(name))
+    return name
 
 
 @functools.lru_cache(maxsize=4)

@@ -69,7 +69,7 @@ class Layout:
         return dict(zip(self.blocks, map(int, place), strict=True))
 
     def label(self, number: int) -> str:
-        """Return the name of a chunk, such as "0.2.1", which it keeps when dimensions grow."""
+        """Return the place of a chunk in words, such as "0.2.1"."""
         return ".".join(map(str, self.index(number).values()))
 
     def region(self, number: int) -> dict[str, slice]:
@@ -79,45 +79,55 @@ class Layout:
             for d, i in self.index(number).items()
         }
 
-    def extent(self, number: int) -> dict[str, list[int]]:
-        """Return the settings and trials of a chunk, from and to, which may grow with the study."""
-        extent = {d: [s.start, s.stop] for d, s in self.region(number).items()}
-        last, block = list(self.index(number).items())[-1]
+    def trials_of(self, number: int) -> tuple[int, int]:
+        """Return the trials of a chunk, from and to."""
+        *_, block = self.index(number).values()
         first = block * self.trials_per_block
-        return extent | {last: [first, min(first + self.trials_per_block, self.trials)]}
+        return first, min(first + self.trials_per_block, self.trials)
+
+    def shapes(self, number: int | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of all results, or of those of a chunk."""
+        region = {} if number is None else self.region(number)
+        sizes = self.sizes | {d: s.stop - s.start for d, s in region.items()}
+        return {name: tuple(sizes[d] for d in dims) for name, dims in self.dims.items()}
 
     def empty(self, number: int | None = None) -> dict[str, np.ndarray]:
         """Return arrays of NaN for all results, or for those of a chunk."""
-        region = {} if number is None else self.region(number)
-        sizes = self.sizes | {d: s.stop - s.start for d, s in region.items()}
-        shapes = {name: [sizes[d] for d in dims] for name, dims in self.dims.items()}
-        return {name: np.full(shape, np.nan, self.dtype) for name, shape in shapes.items()}
+        shapes = self.shapes(number).items()
+        return {name: np.full(shape, np.nan, self.dtype) for name, shape in shapes}
 
-    def put(self, number: int, values: dict[str, np.ndarray], into: Mapping[str, Any]) -> None:
-        """Write the results of a chunk into arrays of all results."""
+    def put(self, number: int, values: Mapping[str, np.ndarray], into: Mapping[str, Any]) -> None:
+        """Write the results of a chunk into arrays of all results.
+
+        Models may be shorter than the longest of the study, whose rest stays NaN.
+        """
         region = self.region(number)
-        for name, dims in self.dims.items():
-            into[name][tuple(region.get(d, slice(None)) for d in dims)] = values[name]
+        for name, array in into.items():
+            if name in values:
+                target = array[tuple(region.get(d, slice(None)) for d in self.dims[name])]
+                target[tuple(map(slice, values[name].shape))] = values[name]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data from which `from_json` makes the layout again."""
-        means = "block" in self.blocks
-        return {
-            "sizes": self.sizes,
-            "blocks": self.blocks,
-            "variables": {k: {"dims": d, "dtype": self.dtype} for k, d in self.dims.items()},
-            "coords": {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()},
-            "behind": {"block": [self.trials, self.trials_per_block]} if means else {},
-        }
+        labels = {k: [dim, np.asarray(v).tolist()] for k, (dim, v) in self.coords.items()}
+        return vars(self) | {"coords": labels}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Layout":
-        """Return the layout that `as_json` was called on."""
-        sizes, blocks = fields["sizes"], fields["blocks"]
-        dims = {name: tuple(v["dims"]) for name, v in fields["variables"].items()}
+        """Return the layout of `as_json`; ValueError if it does not fit together."""
+        dims = {name: tuple(d) for name, d in fields["dims"].items()}
         coords = {name: (dim, labels) for name, (dim, labels) in fields["coords"].items()}
-        means = fields["behind"].get("block")
-        return cls(sizes, blocks, dims, coords, *(means or (sizes["trial"], blocks["trial"])))
+        layout = cls(**fields | {"dims": dims, "coords": coords})
+        sizes, blocks = layout.sizes, layout.blocks
+        for count in (*sizes.values(), *blocks.values(), layout.trials, layout.trials_per_block):
+            if type(count) is not int or count < 1:
+                raise ValueError(f"a size is {count!r}")
+        for name, (dim, labels) in coords.items():
+            if len(labels) != sizes[dim]:
+                raise ValueError(f"{name} has {len(labels)} labels, not {sizes[dim]}")
+        if not all(set(blocks) <= set(d) <= set(sizes) for d in dims.values()):
+            raise ValueError("a result has other dimensions than the study")
+        return layout
 
 
 def study_layout(
@@ -225,8 +235,12 @@ def _mean_and_m2(name: str, values: np.ndarray, used: np.ndarray) -> dict[str, n
     return {f"{name}_mean": mean, f"{name}_m2": (deviation**2).sum(1, keepdims=True)}
 
 
-def finish(dataset: Any, attributes: dict[str, Any]) -> Any:
-    """Return the dataset that a user gets: with its attributes, and blocks of trials merged."""
+def labelled(layout: Layout, arrays: dict[str, np.ndarray], attributes: dict[str, Any]) -> Any:
+    """Return results as the `xarray.Dataset` that a user gets, with blocks of trials merged."""
+    import xarray  # slow to import
+
+    variables = {name: (layout.dims[name], values) for name, values in arrays.items()}
+    dataset = xarray.Dataset(variables, layout.coords)
     merged = merge_blocks(dataset) if attributes.get("keep") == "mean" else dataset
     return merged.assign_attrs(attributes)
 

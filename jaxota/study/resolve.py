@@ -140,8 +140,14 @@ def _check_study(study: Study) -> Study:
             raise InputError(f"{name} must be made, as by {part.__name__}(...), got a class")
         if dataclasses.is_dataclass(part):
             arguments.refuse_swept(**{name: part})
-    for name in ("reference", "metric", "name"):
+    for name in ("reference", "metric"):
         inputs.words(name, getattr(study, name))
+    inputs.name("name", study.name)
+    for axis in study.over.axes:
+        inputs.name("an axis of over", axis.name)
+        for values in axis.coordinates.values():
+            for label in filter(lambda value: isinstance(value, str), values):
+                inputs.words(f"a label of {axis.name}", label)
     reference = study.reference or next(iter(study.algorithms))
     if reference not in study.algorithms:
         raise InputError(

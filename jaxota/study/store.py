@@ -1,76 +1,40 @@
-"""A store: one Zarr data set that many processes fill, and that knows which chunks are complete.
+"""A store: a folder that many processes fill with the chunks of a study, one file each.
 
-    study.json     what the store is of; written once, before any chunk
-    data.zarr/     results, labelled; one file for each chunk of a variable, with its checksum
-    commits/       one record for each finished chunk, written last: a chunk without does not count
-    plans/         calibrations
+    study.json     what the store is of, and the layout of its results, with a checksum
+    chunks/        finished chunks, each a sealed file that appears at once
+    plans/         calibrations, sealed likewise
 
-Zarr replaces a file at once, but a chunk is one file in each variable, and a file that holds
-nothing but the fill value is left out: that a file is there, or is not, says nothing.
+The name of a chunk is a digest of the study, the settings and the trials that it holds: whoever
+computes it, and however the store has grown meanwhile, no name ever means another chunk. A chunk
+that is there is finished; no lock is needed to write or to read one. Only study.json is written
+under a lock, when a store is made or grows.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import filelock
 import numpy as np
-import zarr
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from jaxota._core import files
+from jaxota._core import files, inputs
+from jaxota._core.devices import format_bytes, machine_memory
 from jaxota._core.part import difference, fingerprint
 from jaxota._core.state import Plan
 from jaxota.errors import InputError
-from jaxota.study.layout import Layout, finish
+from jaxota.study import sealed
+from jaxota.study.layout import Layout, labelled
 
-FORMAT = "jaxota.Store 1"
-STUDY = "study.json"
-
-
-@contextlib.contextmanager
-def _writing(what: str, folder: Path) -> Iterator[None]:
-    """Hold the lock of a store while `what` is written; a disk without room is an InputError."""
-    try:
-        with filelock.FileLock(folder / ".lock"), files.placing:
-            yield
-    except OSError as error:
-        kept = len(list((folder / "commits").glob("*.json")))
-        raise InputError(
-            f"{what} could not be written to {folder}: {error.strerror or error}; finished "
-            f"chunks ({kept}) are kept: make room, and go on with --resume"
-        ) from None
-
-
-class StoredPlans:
-    """Calibrations in the folder of a store, one file each, for all processes that work at it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Plan | None:
-        """Return the stored plan of this name, or None."""
-        try:
-            with np.load(self.folder / f"{name}.npz", allow_pickle=False) as stored:
-                return Plan(**{key.removeprefix("0."): values for key, values in stored.items()})
-        except Exception:  # not there, or damaged in any of the ways that a file can be
-            return None
-
-    def save(self, name: str, plan: Plan) -> Plan:
-        """Store a plan; return the stored one, as another process may have been faster."""
-        fields = {f"0.{k}": values for k, values in vars(plan).items() if values is not None}
-        path = self.folder / f"{name}.npz"
-        with _writing("a calibration", self.folder.parent):
-            stored = self.load(name)
-            if stored is None:
-                with files.replacing(path) as (draft,), open(draft, "wb") as file:
-                    np.savez(file, **fields)
-        return stored or plan
+FORMAT = "jaxota.Store 2"
+STUDY, CHUNKS, PLANS = "study.json", "chunks", "plans"
+_PLAN_BYTES = 2**32  # no plan takes more
 
 
 class Store:
@@ -80,47 +44,44 @@ class Store:
         folder: where the store is; it may be written while it is open.
         metadata: the content of study.json.
         layout: the arrays and their chunks.
-        plans: the calibrations.
     """
 
     def __init__(self, folder: Path, shared: bool = False) -> None:
         self.folder, self.metadata = folder, _read_metadata(folder)
         self.layout = Layout.from_json(self.metadata["space"])
-        self.plans = StoredPlans(folder / "plans")
         self._shared = shared  # whether other processes may work at it
-        self._complete: set[str] = set()  # chunks whose files were checked
+        self._complete: set[int] = set()
 
     @classmethod
     def create(cls, folder: Path, job: Any, resume: bool, spec: Any = None) -> "Store":
-        """Make a store for a job; with `resume`, go on with the job's store in this folder.
+        """Make the store of a job, or with `resume` open, mend and grow the one in the folder.
 
         `spec` is plain data that is kept: the command that made the store.
         """
         exists = (folder / STUDY).exists()
         if exists and not resume:
             raise InputError(f"{folder} holds a store already: go on with it by --resume")
-        if not exists and _holds_other_files(folder):
+        if not exists and _holds_other_files(folder, resume):
             raise InputError(f"{folder} must be a new or an empty folder: it holds other files")
         # To choose chunks may fail: before there is a folder.
         layout = None if exists else job.layout()
         try:
             with files.placing:
                 folder.mkdir(parents=True, exist_ok=True)
-                with filelock.FileLock(folder / ".lock"):
+                with filelock.FileLock(files.without_folder(folder / ".lock")):
                     exists = (folder / STUDY).exists()  # another process may have been faster
-                    if exists:
-                        _grow(folder, job, spec)
-                    else:
-                        (folder / "commits").mkdir(exist_ok=True)
-                        layout = layout or job.layout()
-                        _shape_arrays(folder, layout, "w")
-                        _write_json(folder / STUDY, _metadata(job, layout, spec))
+                    _update(folder, job, layout, spec)
         except OSError as error:
             raise InputError(f"{folder} must be a folder that can be written: {error}") from None
         return cls(folder, shared=exists)
 
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The names of all chunks: digests of what they hold, the same in any layout."""
+        return chunk_names(self.metadata, self.layout)
+
     def missing(self) -> list[int]:
-        """Return the numbers of the chunks without a record, or with damaged files.
+        """Return the numbers of the chunks that are absent or damaged.
 
         Each process begins at another of them, so that those at the same work seldom meet.
         """
@@ -129,94 +90,142 @@ class Store:
         return numbers[turn:] + numbers[:turn]
 
     def holds(self, number: int) -> bool:
-        """Whether a chunk is there, complete."""
-        return self._state(number) == "complete"
+        """Whether a chunk is there, undamaged; its file is read once."""
+        if number not in self._complete:
+            with contextlib.suppress(ValueError):
+                if self.read(number) is not None:
+                    self._complete.add(number)
+        return number in self._complete
+
+    def read(self, number: int) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a chunk, None if it is not there; ValueError if it is damaged."""
+        name, shapes = self.names[number], self.layout.shapes(number)
+        most = sum(8 * math.prod(shape) for shape in shapes.values())
+        arrays = sealed.read(self.folder / CHUNKS / name, {"chunk": name}, most)
+        for key, values in (arrays or {}).items():
+            fits = key in shapes and values.ndim == len(shapes[key])
+            if not fits or any(n > m for n, m in zip(values.shape, shapes[key], strict=True)):
+                raise ValueError(f"it holds {key} {list(values.shape)}")
+        return arrays
 
     def write(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep a chunk, unless another process was faster."""
-        label = self.layout.label(number)
-        with _writing(f"chunk {label}", self.folder):
-            if self.holds(number):
-                return
-            self.layout.put(number, arrays, into=self._arrays)
-            record = {
-                "chunk": label,
-                "study": self.metadata["hash"],
-                "covers": self.layout.extent(number),
-                "sha256": self._checksum(number),
-            }
-            _write_json(self.folder / "commits" / f"{label}.json", record)
+        if self.holds(number):
+            return
+        layout, name, region = self.layout, self.names[number], self.layout.region(number)
+        settings = {axis: layout.labels(axis)[region[axis]] for axis in self.metadata["meanings"]}
+        about = {
+            "format": FORMAT,
+            "chunk": name,
+            "study": self.metadata["hash"],
+            "labels": {"algorithm": layout.labels("algorithm"), **settings},
+            "trials": layout.trials_of(number),
+            "dims": layout.dims,
+        }
+        sealed.write(self.folder / CHUNKS / name, about, arrays)
 
-    @functools.cached_property
-    def _arrays(self) -> dict[str, Any]:
-        """The Zarr arrays, to be written to."""
-        group = zarr.open_group(self.folder / "data.zarr", mode="r+")
-        return {name: group[name] for name in self.layout.dims}
-
-    def dataset(self) -> Any:
-        """Return all results, NaN where chunks are missing; InputError names damaged ones."""
-        import xarray  # slow to import
-
-        layout, missing = self.layout, self.missing()
-        damaged = [layout.label(n) for n in sorted(missing) if self._state(n) == "damaged"]
-        if damaged:
-            raise InputError(
-                f"{self.folder}: chunk {', '.join(damaged)} is damaged: --resume computes it again"
-            )
-        # Sizes and labels are those of study.json: the arrays may have begun to grow beyond.
-        path, coords = self.folder / "data.zarr", list(layout.coords)
-        data = xarray.open_zarr(path, consolidated=False, chunks=None, drop_variables=coords)
-        data = data.isel({d: slice(layout.sizes[str(d)]) for d in data.dims})
-        data = data.assign_coords(layout.coords)
-        if missing:
-            arrays = {name: data[name].load().values for name in layout.dims}
-            for number in missing:
-                layout.put(number, layout.empty(number), into=arrays)
-        return finish(data, self.metadata["attributes"]).assign_attrs(
-            chunks=layout.count,
-            chunks_done=layout.count - len(missing),
-            description=json.dumps(self.metadata["description"]),
-        )
-
-    def _state(self, number: int) -> str:
-        label = self.layout.label(number)
-        if label in self._complete:  # files are read once
-            return "complete"
-        path = self.folder / "commits" / f"{label}.json"
+    def load_plan(self, name: str) -> Plan | None:
+        """Return the stored calibration of this name, or None if it is not there, or damaged."""
+        about = {"study": self.metadata["hash"], "plan": name}
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            covered, checksum = (record["covers"], record["study"]), record["sha256"]
-        except FileNotFoundError:
-            return "absent"
-        except (OSError, ValueError, LookupError, TypeError):
-            return "damaged"  # records appear as a whole
-        # It may have fewer trials or settings than it should have now.
-        if covered != (self.layout.extent(number), self.metadata["hash"]):
-            return "absent"
-        if checksum != self._checksum(number):
-            return "damaged"
-        self._complete.add(label)
-        return "complete"
+            arrays = sealed.read(self.folder / PLANS / name, about, _PLAN_BYTES)
+            return None if arrays is None else Plan(**arrays)
+        except (ValueError, TypeError):
+            return None
 
-    def _checksum(self, number: int) -> str:
-        """Return a digest of a chunk's files, and of which there are."""
-        digest, index = hashlib.sha256(), self.layout.index(number)
-        for name, dims in self.layout.dims.items():
-            depth = max(n for n, d in enumerate(dims, 1) if d in index)
-            place = [str(index.get(d, 0)) for d in dims[:depth]]
-            # One file, or several where models have become larger than they were.
-            path = self.folder.joinpath("data.zarr", name, "c", *place)
-            for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file()):
-                if file.suffix != ".partial":
-                    content = file.read_bytes()
-                    heading = f"{name} {file.relative_to(path)} {len(content)} "
-                    digest.update(heading.encode() + content)
-        return digest.hexdigest()
+    def save_plan(self, name: str, plan: Plan) -> Plan:
+        """Store a calibration; return the stored one, as another process may have been faster."""
+        stored = self.load_plan(name)
+        if stored is None:
+            about = {"study": self.metadata["hash"], "plan": name}
+            arrays = {k: np.asarray(v) for k, v in vars(plan).items() if v is not None}
+            sealed.write(self.folder / PLANS / name, about, arrays)
+        return stored or plan
+
+    def dataset(self, only: Sequence[str] | None = None) -> Any:
+        """Return all results, or of trials `only` some, NaN where chunks are missing.
+
+        InputError names chunks that are damaged.
+        """
+        layout = self.layout
+        if only is not None and "block" not in layout.blocks:
+            for name in only:
+                inputs.chosen("only", name, tuple(layout.dims))
+            layout = dataclasses.replace(layout, dims={name: layout.dims[name] for name in only})
+        if layout.bytes > machine_memory():
+            raise InputError(
+                f"{self.folder} holds {format_bytes(layout.bytes)} of results, and this machine "
+                f"has {format_bytes(machine_memory())} of memory: open some of them, as by "
+                "jo.open(folder, only=['gap'])"
+            )
+        arrays, damaged, done = layout.empty(), [], 0
+        for number in range(layout.count):
+            try:
+                chunk = self.read(number)
+            except ValueError:
+                damaged.append(layout.label(number))
+                continue
+            if chunk is not None:
+                layout.put(number, chunk, into=arrays)
+                done += 1
+        if damaged:
+            more = f" and {len(damaged) - 5} others" if len(damaged) > 5 else ""
+            raise InputError(
+                f"{self.folder}: chunk {', '.join(damaged[:5])}{more} is damaged: --resume "
+                "computes it again"
+            )
+        attributes = self.metadata["attributes"] | {
+            "chunks": layout.count,
+            "chunks_done": done,
+            "description": json.dumps(self.metadata["description"]),
+        }
+        return labelled(layout, arrays, attributes)
 
 
-def _grow(folder: Path, job: Any, spec: Any) -> None:
-    """Give the store of a job the trials and settings that it lacks."""
-    stored = _read_metadata(folder)
+def chunk_names(metadata: dict[str, Any], layout: Layout) -> list[str]:
+    """Return a digest of the study, the settings and the trials of each chunk."""
+    blocks = {}
+    for axis, meanings in metadata["meanings"].items():
+        points, step = list(zip(layout.labels(axis), meanings, strict=True)), layout.blocks[axis]
+        blocks[axis] = [fingerprint(points[i : i + step]) for i in range(0, len(points), step)]
+    names = []
+    for number in range(layout.count):
+        index = layout.index(number)
+        settings = {axis: digests[index[axis]] for axis, digests in blocks.items()}
+        names.append(fingerprint([metadata["hash"], settings, layout.trials_of(number)]))
+    return names
+
+
+class _Damaged(InputError):
+    """A study.json that cannot be what was written."""
+
+
+def _update(folder: Path, job: Any, layout: Layout | None, spec: Any) -> None:
+    """Write study.json: anew where it is missing or damaged, or with more trials and settings.
+
+    Chunks that are there count in any study.json that has a place for them.
+    """
+    stored: dict[str, Any] | None = None
+    with contextlib.suppress(_Damaged):
+        stored = _read_metadata(folder)
+    if stored is not None:
+        metadata = _grown(folder, job, stored, spec)
+    else:
+        metadata = _metadata(job, layout or job.layout(), spec)
+    if metadata != stored:
+        with files.replacing(files.without_folder(folder / STUDY)) as (draft,):
+            content = {"sha256": _digest(metadata), **metadata}
+            draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        if stored is not None:  # chunks of the last trials, where there are more now
+            old, new = ({*chunk_names(m, Layout.from_json(m["space"]))} for m in (stored, metadata))
+            for name in old - new:
+                (folder / CHUNKS / name).unlink(missing_ok=True)
+    for place in (folder / CHUNKS, folder / PLANS, folder):
+        files.clear(place)
+
+
+def _grown(folder: Path, job: Any, stored: dict[str, Any], spec: Any) -> dict[str, Any]:
+    """Return the content of study.json with the trials and settings of a job; or InputError."""
     differs = difference(job.description, stored["description"])
     if differs:
         raise InputError(f"{folder} holds a store of another study: {differs}")
@@ -229,23 +238,16 @@ def _grow(folder: Path, job: Any, spec: Any) -> None:
         )
     metadata = _metadata(job, layout, spec or stored["spec"])
     for name, meanings in stored["meanings"].items():
-        labelled = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
-        for label, old, new in labelled:
+        points = zip(before.labels(name), meanings, metadata["meanings"][name], strict=False)
+        for label, old, new in points:
             differs = difference(new, old)
             if differs:
                 raise InputError(f"{folder} holds another {name} {label}: {differs}")
-    if metadata != stored:
-        _shape_arrays(folder, layout, "r+")
-        _write_json(folder / STUDY, metadata)
-    # Remove what killed processes left: this one has the lock, so that nobody writes now.
-    for place in (folder / "commits", folder / "plans", folder):
-        files.clear(place)
-    for path in folder.rglob("*.partial"):
-        path.unlink()
+    return metadata
 
 
 def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:
-    """Return the content of study.json."""
+    """Return the content of study.json, but for its checksum."""
     metadata = {
         "format": FORMAT,
         "name": job.study.name,
@@ -259,59 +261,46 @@ def _metadata(job: Any, layout: Layout, spec: Any) -> dict[str, Any]:
     return json.loads(json.dumps(metadata))  # as it will be read
 
 
+def _digest(metadata: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+
+
 def _read_metadata(folder: Path) -> dict[str, Any]:
+    """Return the content of study.json; InputError if it is missing, damaged or of another form."""
+    path, checksum, form = folder / STUDY, None, None
     try:
-        metadata = json.loads((folder / STUDY).read_text(encoding="utf-8"))
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        checksum, form = metadata.pop("sha256", None), metadata.get("format")
+        intact = checksum == _digest(metadata)
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no store: there is no {STUDY} in it") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder / STUDY} cannot be read: {error}") from None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise InputError(f"{folder / STUDY} is of another format than {FORMAT!r}")
-    if metadata.get("hash") != fingerprint(metadata.get("description")):
-        raise InputError(f"{folder / STUDY} is damaged: its settings are not what they were")
+        raise _Damaged(f"{folder} holds no store: there is no {STUDY} in it") from None
+    except (OSError, ValueError, AttributeError, RecursionError, MemoryError):
+        intact = False
+    if checksum is None and form == "jaxota.Store 1":
+        raise InputError(
+            f"{folder} is a store of an older form, in Zarr, which this version does not read: "
+            "sweep again into another folder"
+        )
+    if not intact:
+        raise _Damaged(f"{path} is damaged: --resume writes it again")
+    if form != FORMAT:
+        raise InputError(f"{path} is of another form, {inputs.shown(form)}, than {FORMAT!r}")
+    try:
+        inputs.name("name", metadata["name"])
+        for name in ("attributes", "description"):
+            dict(metadata[name])
+        layout = Layout.from_json(metadata["space"])
+        for axis, meanings in metadata["meanings"].items():
+            if not len(meanings) == layout.sizes[axis] == len(layout.labels(axis)):
+                raise ValueError(f"{axis} has other points")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} does not fit together: {inputs.first_line(error)}") from None
     return metadata
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with files.replacing(path) as (draft,):
-        draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _holds_other_files(folder: Path) -> bool:
-    """Whether a folder has files that were not left by a store that was being made."""
+def _holds_other_files(folder: Path, resume: bool) -> bool:
+    """Whether a folder has files that were not left by a store."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    ours = {".lock", "commits", "data.zarr"} if ".lock" in names else set()
-    others = {name for name in names - ours if not name.startswith(files.DRAFTS)}
-    return bool(others) or any(folder.glob("commits/*.json"))
-
-
-def _shape_arrays(folder: Path, layout: Layout, mode: Any) -> None:
-    """Make an empty data set ("w"), with a checksum for each file, or let it grow ("r+")."""
-    group: Any = zarr.open_group(folder / "data.zarr", mode=mode, zarr_format=3)
-    for name, dims in layout.dims.items():
-        shape = tuple(layout.sizes[d] for d in dims)
-        if mode == "r+":
-            group[name].resize(shape)
-            continue
-        group.create_array(
-            name,
-            shape=shape,
-            chunks=tuple((layout.sizes | layout.blocks)[d] for d in dims),
-            dtype=layout.dtype,
-            fill_value=np.nan,
-            dimension_names=dims,
-            compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        )
-    for name, (dim, values) in layout.coords.items():
-        labels = np.asarray(values)
-        array = group.create_array(
-            name,
-            shape=labels.shape,
-            chunks=labels.shape,
-            dtype=str if labels.dtype.kind in "UO" else labels.dtype,
-            dimension_names=[dim],
-            compressors=[Crc32cCodec()],
-            overwrite=True,
-        )
-        array[:] = labels
+    if resume and CHUNKS in names:  # a store that has lost its study.json
+        return False
+    return any(name != ".lock" and not name.startswith(files.DRAFTS) for name in names)

@@ -1,6 +1,7 @@
 """A study: algorithms side by side over a grid of settings, in many trials."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import PRNGKeyArray
@@ -97,14 +98,16 @@ class Study:
         return sink.dataset()
 
 
-def open(folder: Path) -> Any:
+def open(folder: Path, only: Sequence[str] | None = None) -> Any:
     """Open the results in a store, as an `xarray.Dataset` with settings and versions as attributes.
 
     Args:
         folder: the folder that a sweep, or `Study.run`, wrote to. It may still be written: chunks
             that are not there yet are NaN, and `chunks_done` of `chunks` says how many are. Files
             are checked: a chunk that was damaged is an `InputError`.
+        only: names of the results to load, where all of them would not fit into memory. Means that
+            `keep="mean"` stored are always loaded.
     """
-    from jaxota.study.store import Store  # loads zarr, which is slow
+    from jaxota.study.store import Store  # loads the simulator, which a study alone does not need
 
-    return Store(inputs.path("folder", folder)).dataset()
+    return Store(inputs.path("folder", folder)).dataset(only)

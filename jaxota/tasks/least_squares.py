@@ -187,7 +187,14 @@ def regression(
             f"{users[0]['features'].shape} and {users[0]['targets'].shape}"
         )
     inside = np.arange(numbers.shape[1])[None] < np.asarray(counts)[:, None]
-    held = columns.tree(np.where(inside[..., None], numbers, np.float32(0)))  # padding is 0
+    numbers = np.where(inside[..., None], numbers, np.float32(0))  # padding is 0
+    most, largest = (np.finfo("float32").max / numbers.size) ** 0.5, np.abs(numbers).max()
+    if largest > most:
+        raise InputError(
+            f"features and targets must be within ±{most:.1g}, as float32 does not hold sums of "
+            f"their squares, got {largest:.2g}: scale the data"
+        )
+    held = columns.tree(numbers)
     task = Regression(jnp.asarray(held["features"]), jnp.asarray(held["targets"]), counts)
     return inputs.vouch(task, "features", "targets", "counts")
 
