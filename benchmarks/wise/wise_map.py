@@ -18,6 +18,7 @@ STEP_SIZE = 1e-2
 STEP_SIZES = (1e-3, 3e-3, STEP_SIZE, 3e-2, 1e-1)  # from which competitors choose in hindsight
 LOCAL: dict[str, Any] = {"step_size": STEP_SIZE, "steps": 10, "batch": 10}
 REGIME = ["shape", "spread", "snr_db"]
+HALVES = {"as they are": False, "rotated": True}  # features
 
 
 class Map(NamedTuple):
@@ -72,6 +73,7 @@ def study(name, regimes, algorithms, draws, seed, trials, step_sizes=(STEP_SIZE,
         over=jo.axis("shape", shapes, list(regimes.shapes))
         * jo.axis("spread", spreads, [f"{a:g}, {b:g}" for a, b in regimes.spreads])
         * jo.grid(snr_db=regimes.snr_db, step_size=step_sizes)
+        * jo.axis("features", {"rotate": list(HALVES.values())}, list(HALVES))
         * jo.axis("draw", {"task.key": draws}, draws),
         key=seed,
         every=EVERY,
