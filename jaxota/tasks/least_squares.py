@@ -229,9 +229,7 @@ def synthetic_regression(
             the data. Without it the vector of ones is close to every user's steepest direction.
     """
     key = inputs.key("key", key, axes=1)
-    return SyntheticRegression(
-        key, data_spread, model_spread, users, samples, dim, redraw, rotate
-    )
+    return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw, rotate)
 
 
 def _dot(subscripts: str, *operands: Array) -> Array:
