@@ -159,9 +159,9 @@ def test_maps_against_the_baselines(name, regimes, words, small_maps, tmp_path, 
 @pytest.mark.slow
 def test_maps_against_rivals(small_maps, tmp_path, capsys):
     printed, data, rows = _run("maps.py:rivals", "rivals", tmp_path, capsys)
-    groups = ["coded means", "mean power P", "server optimisers"]
+    groups = ["coded means", "minibatch SGD", "mean power P", "server optimisers"]
     assert all(word in printed for word in (*groups, "all", "of 4")), printed
-    assert len(rows) == 4 * 4 * 3 * 2
+    assert len(rows) == 5 * 4 * 3 * 2
     worst = data.ratio.sel(against=groups).max("against")
     np.testing.assert_array_equal(data.ratio.sel(against="all"), worst)
 

@@ -88,7 +88,7 @@ def _random_rotation(key: PRNGKeyArray, dim: int) -> Float[Array, "d d"]:
     """Draw an orthogonal matrix uniformly: eigenvectors of a Gaussian matrix, of random sign."""
     draw = jax.random.normal(key, (dim + 1, dim), "float32")
     vectors = devices.eigh(draw[:dim] + draw[:dim].T)[1]
-    return vectors * jnp.sign(draw[dim])
+    return vectors * jnp.sign(draw[dim])[None]
 
 
 @part
