@@ -2,6 +2,7 @@
 
 jaxota run benchmarks/wise/maps.py:wise      against the paper's algorithms
 jaxota run benchmarks/wise/maps.py:offmap    against these, in other regimes
+jaxota run benchmarks/wise/maps.py:hard      the same with two users, or with full gradients
 jaxota run benchmarks/wise/maps.py:rivals    against tuned competitors
 
 With --set rotated=true the features are rotated, with --set draws=8 there are fewer data draws.
@@ -34,6 +35,13 @@ def offmap(
     run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
 ) -> jo.Report:
     return _compare(run, "offmap", wise_map.OFF_MAP, _paper(), seed, trials, draws, rotated)
+
+
+@jo.experiment("WISE beside the baselines with full gradients, and with two users")
+def hard(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
+) -> jo.Report:
+    return _compare(run, "hard", wise_map.HARD, _paper(), seed, trials, draws, rotated)
 
 
 @jo.experiment("WISE beside tuned competitors: coded means, minibatch SGD, server optimisers")

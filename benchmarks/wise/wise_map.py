@@ -48,6 +48,17 @@ OFF_MAP = Map(
     [-15.0, -5.0, 5.0, 15.0, 25.0, 40.0],
     rounds=80,
 )
+HARD = Map(  # where an unbounded gain bursts, and where two users are heard in much noise
+    {
+        "N = 5, K = 1, full gradients": (5, 1, 10, None),
+        "N = 30, K = 5, full gradients": (30, 5, 10, None),
+        "N = 2, K = 1": (2, 1, 10, 10),
+        "N = 2, K = 10": (2, 10, 10, 10),
+    },
+    MAP.spreads,
+    [-10.0, 10.0, 30.0, 100.0],  # at 100 dB noise is of the size of rounding
+    rounds=60,
+)
 
 
 def draws(seed: int) -> list[int]:

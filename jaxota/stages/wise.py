@@ -157,13 +157,14 @@ class Whitening:
     """A gain that grows while innovations agree, and falls while they oppose each other (11–13).
 
     Attributes:
-        rate: the largest change of log γ in a round, after the first few.
-
-    No step γ‖y‖ is longer than 1.5 times the running mean of steps: γ may have grown too large for
-    a steep direction long before any innovation shows it.
+        rate: factor of z + 0.1 in the change of log γ, after the first few rounds.
+        longest: bound on a step γ‖y‖, in units of the running mean of steps. A gain that grew while
+            all innovations agreed may be too large for a steep direction, and innovations show it
+            only when it is late.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
+    longest: Traced[Scalar] = traced(default=1.5, above=0.0, infinite=True)
 
     def start(self, model: Vector) -> dict[str, Array]:
         one, zero = jnp.float32(1.0), jnp.float32(0.0)
@@ -176,7 +177,7 @@ class Whitening:
         gain = jnp.where(rounds == 1, first, memory["gain"])
         agreement = similarity(y, memory["trend"]) + 0.1
         gain = gain * jnp.exp(jnp.maximum(self.rate, 1.0 / rounds) * agreement)
-        longest = jnp.where(rounds == 1, jnp.inf, 1.5 * memory["step"])
+        longest = jnp.where(rounds == 1, jnp.inf, self.longest * memory["step"])
         gain = jnp.where(gain * length > longest, longest / length, gain)
         step = jnp.where(rounds == 1, gain * length, 0.8 * memory["step"] + 0.2 * gain * length)
         trend = 0.8 * memory["trend"] + 0.2 * y
