@@ -391,9 +391,7 @@ def test_finite_however_low_the_snr(task):
 def test_a_model_of_one_parameter_is_refused():
     """All of its update would be a coded scalar, and nothing would be sent."""
     task = jo.tasks.synthetic_regression(KEY, users=3, samples=5, dim=1)
-    with pytest.raises(
-        jo.InputError, match=r"algorithm\.local\.coded must be False"
-    ):
+    with pytest.raises(jo.InputError, match=r"algorithm\.local\.coded must be False"):
         jo.simulate(KEY, jo.wise(1e-2, 2), jo.Channel(), task, rounds=1, trials=1)
 
 
