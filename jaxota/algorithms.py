@@ -9,7 +9,7 @@ import optax
 from jaxota._core.part import Numbers, part, suggest_keywords
 from jaxota._core.state import PLANNED, Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
-from jaxota.stages.compress import Centred, Clipped, Compressor, Uncompressed
+from jaxota.stages.compress import Clipped, Compressor, Uncompressed
 from jaxota.stages.estimate import MMSE, Estimator, Identity
 from jaxota.stages.local import SGD, ControlVariateSGD, LocalRule
 from jaxota.stages.precode import Constant, Level, Offline, Online, Precoder
@@ -186,9 +186,9 @@ def cobaaf(
 
 @suggest_keywords
 def wise(step_size: Numbers, steps: int, batch: int | None = None) -> Algorithm:
-    """WISE, an aggregator without plan or tuning: COTAF's channel uses, three scalars per user.
+    """WISE, an aggregator without a plan: COTAF's channel uses, and three coded scalars per user.
 
     The arguments are those of `PathCorrectedSGD`; change parts with `replace`.
     """
-    local, compress = PathCorrectedSGD(step_size, steps, batch), Centred(Clipped())
-    return Algorithm(local, Level(), Identity(), compress, Innovations())
+    local = PathCorrectedSGD(step_size, steps, batch)
+    return Algorithm(local, Level(), Identity(), Clipped(), Innovations())

@@ -10,6 +10,7 @@ import reference
 from agree import assert_within
 
 import jaxota as jo
+from jaxota.tasks import least_squares
 
 # One program each, whatever the data.
 _scores = jax.jit(lambda task, models: jax.vmap(task.problem(0).score)(models))
@@ -217,3 +218,47 @@ def test_data_whose_squares_overflow_are_refused(arrays, name):
         jo.tasks.regression(**data | {name: 1e20 * data[name]})
     task = jo.tasks.regression(**data | {name: 1e15 * data[name]})
     assert np.isfinite(task.problem(0).score(jnp.zeros(6))["gap"])
+
+
+@jo.part
+class Turned:
+    """Gaussian noise, rotated."""
+
+    rotation: jax.Array = jo.traced(rank=2)
+    gaussian = True
+
+    def draw(self, key, shape):
+        return self.rotation @ jax.random.normal(key, shape, "float32")
+
+
+@pytest.mark.slow
+def test_rotated_features_change_nothing_for_cotaf():
+    """Gaps are equal to rounding if the initial models and the noise are rotated, too."""
+    plain = jo.tasks.synthetic_regression(5, users=4, samples=12, dim=6)
+    rotated = plain.replace(rotate=True)
+    before, after = (np.asarray(_drawn(task, 0).features, "f8") for task in (plain, rotated))
+    rotation = np.linalg.lstsq(before.reshape(-1, 6), after.reshape(-1, 6), rcond=None)[0]
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(6), atol=1e-5)
+    assert np.abs(rotation - np.eye(6)).max() > 0.3
+    np.testing.assert_array_equal(_drawn(plain, 0).targets, _drawn(rotated, 0).targets)
+    algorithm = jo.cotaf(1e-2, 3, 4, precode=jo.Online())
+    first = np.random.default_rng(1).standard_normal((3, 6))
+    gaps = []
+    for task, turn in ((plain, np.eye(6)), (rotated, rotation.T)):
+        channel = jo.Channel(10.0, noise=Turned(np.float32(turn)))
+        run = {"channel": channel, "task": task, "rounds": 8, "trials": 3}
+        gaps.append(jo.simulate(2, algorithm, **run, initial=first @ turn.T).gap)
+    np.testing.assert_allclose(*gaps, rtol=2e-4)
+
+
+def test_rotations_are_drawn_with_the_data():
+    """Uniformly, so that entries have mean 0 and variance 1/d; anew for every draw."""
+    draw = jax.jit(jax.vmap(lambda key: least_squares._random_rotation(key, 4)))
+    rotations = np.asarray(draw(jax.random.split(jax.random.key(0), 2000)))
+    eye = np.broadcast_to(np.eye(4), rotations.shape)
+    np.testing.assert_allclose(rotations @ rotations.swapaxes(1, 2), eye, atol=1e-5)
+    entries = rotations.reshape(2000, 16)
+    assert_within(entries, 0.0)
+    assert_within(entries**2, 0.25)
+    assert_within(np.linalg.det(rotations)[:, None], 0.0)
+    assert_within(entries[:, 0] * entries[:, 5], 0.0)

@@ -1,6 +1,7 @@
 """WISE: the facts that it relies on, and a twin in plain NumPy."""
 
 import functools
+import itertools
 import types
 
 import jax
@@ -11,6 +12,7 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota.stages.fading import ideal_link
+from jaxota.stages.wise import coded_direction
 
 KEY = jax.random.key(3)
 
@@ -32,6 +34,7 @@ def twin(features, targets, step_size, steps, rounds, ratio, theta):
     output, trend, y, trust = theta.copy(), np.zeros(d), np.zeros(d), 0.0
     slopes, errors = np.zeros((users, d)), np.zeros((users, d))
     growth, stride, share, outputs = np.zeros(users), np.ones(users), 0.5, []
+    principal, length = np.zeros(d), 0.0
 
     def z(a, b):
         lengths = np.linalg.norm(a) * np.linalg.norm(b)
@@ -57,8 +60,10 @@ def twin(features, targets, step_size, steps, rounds, ratio, theta):
                 stride[i] *= np.exp(0.02 - max(growth[i] - 0.25, 0.0))
                 stride[i] = np.clip(stride[i], 1e-4, 1.0)
         s = -step_size * sums
-        means = s.mean(1)
-        x = s - means[:, None] + errors
+        size = np.linalg.norm(principal)
+        v = principal / size if size > 0 else np.full(d, d**-0.5)
+        coefficients = s @ v
+        x = s - np.outer(coefficients, v) + errors
         sizes, lengths = np.linalg.norm(x, axis=1), np.linalg.norm(s, axis=1)
         costs = {}
         for level in np.linspace(sizes.min(), sizes.max(), 20):
@@ -68,12 +73,17 @@ def twin(features, targets, step_size, steps, rounds, ratio, theta):
         sent = x * np.minimum(1.0, level / sizes)[:, None]
         errors = 0.9 * (x - sent)
         nu = ratio * level**2 / users**2
-        y = sent.mean(0) + np.sqrt(nu) * noise + means.mean()
+        y = sent.mean(0) + np.sqrt(nu) * noise + coefficients.mean() * v
+        principal = principal + (y @ v) * y
         apart = max((lengths**2).mean() - max(y @ y - d * nu, 0.0), 0.0)
         trust = apart / (apart + d * nu) if apart + d * nu > 0 else 0.0
         if r == 1:
             gain = np.sqrt(lengths.mean() ** 2 / (lengths.mean() ** 2 + d * nu))
-        gain = np.clip(gain * np.exp(0.2 * z(y, trend)), 1e-3, 50.0)
+        gain *= np.exp(max(0.2, 1 / r) * (z(y, trend) + 0.1))
+        if r > 1:
+            gain = min(gain, 1.5 * length / np.linalg.norm(y))
+        step = gain * np.linalg.norm(y)
+        length = step if r == 1 else 0.8 * length + 0.2 * step
         trend = 0.8 * trend + 0.2 * y
         share = np.clip(share * np.exp(0.2 * (z(y, theta - output) - 0.5)), 3 / (r + 2), 1.0)
         theta = theta + gain * y
@@ -144,7 +154,7 @@ def test_power_is_never_above_the_budget(task):
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", [jo.Channel(participants=3), jo.Channel(fading=jo.rayleigh())])
 def test_only_users_who_were_heard_enter_the_average(task, channel):
-    """Coded means, too; without noise nothing is cut off, and what is received is exact."""
+    """Coded coefficients, too; without noise nothing is cut off, and what is received is exact."""
     ideal = channel.replace(snr_db=np.inf)
     history = jo.simulate(KEY, jo.wise(1e-2, 4, 4), ideal, task, rounds=10, trials=5)
     heard = np.asarray(history.participants)
@@ -170,7 +180,7 @@ def test_an_error_in_the_correction_changes_gradients_by_the_stated_factor(array
     features, targets = arrays
     problem = jo.tasks.regression(features, targets).problem(0)
     steps, step_size, stride, user = 6, 0.02, 0.7, 1
-    rule = jo.PathCorrectedSGD(step_size, steps)
+    rule = jo.PathCorrectedSGD(step_size, steps, coded=False)
     model, correction = jnp.linspace(-1.0, 1.0, 6), jnp.linspace(2.0, -1.0, 6)
     error = jnp.array([0.5, -1.0, 2.0, 0.0, 1.0, -0.3])
     users = len(features)
@@ -179,7 +189,8 @@ def test_an_error_in_the_correction_changes_gradients_by_the_stated_factor(array
     def gradients(correction):
         """Σg of the user whose path is corrected by λ(ĥ − h_i), with λ = 1 and ĥ = 0."""
         local = memory | {"gradient": jnp.tile(-correction, (users, 1))}
-        server = {"y": jnp.zeros_like(model), "trust": jnp.float32(1.0)}
+        zeros = jnp.zeros_like(model)
+        server = {"y": zeros, "trust": jnp.float32(1.0), "principal": zeros}
         state = types.SimpleNamespace(model=model, server=server, local=local)
         return -rule(KEY, KEY, problem, state).update[user] / step_size
 
@@ -222,7 +233,7 @@ def _scalar(factor, trials=4000, rounds=6):
     )
     server = jo.Innovations(Kalman(a, start_at, factor), jo.Last())
     algorithm = jo.cotaf(step_size, 1, server=server, precode=jo.Constant(1.0)).replace(
-        local=jo.PathCorrectedSGD(step_size, 1, **NOT_ADAPTIVE)
+        local=jo.PathCorrectedSGD(step_size, 1, **NOT_ADAPTIVE, coded=False)
     )
     first = np.sqrt(start_at) * np.random.default_rng(0).standard_normal((trials, 1))
     channel = jo.Channel(snr_db=-5.0)
@@ -275,7 +286,7 @@ def test_the_clipped_remainder_is_sent_later():
     np.testing.assert_array_equal(silent[0], after[0] + 1.0)
 
 
-def test_means_are_coded_and_three_scalars_are_reported(task):
+def test_means_are_coded(task):
     centred, values = jo.Centred(), jnp.float32(np.random.default_rng(1).standard_normal((3, 4)))
     reports = centred.report(values, None)
     np.testing.assert_allclose(reports["mean"], values.mean(1), rtol=1e-6)
@@ -284,9 +295,104 @@ def test_means_are_coded_and_three_scalars_are_reported(task):
     np.testing.assert_allclose(sent.sum(1), 0.0, atol=1e-6)
     decoded = centred.decode(sent.mean(0), jnp.float32(0.0), ideal_link(3), side)
     np.testing.assert_allclose(decoded, values.mean(0), rtol=1e-5, atol=1e-6)
-    wise = jo.wise(1e-2, 2)
-    mine = wise.compress.report(values, wise.compress.start(3, 4))
-    assert mine.keys() | {"norm"} == {"mean", "size", "norm"}
+
+
+def test_three_scalars_are_reported_and_nothing_is_sent_along_the_coded_direction(task):
+    """Whatever the direction; in all, what is sent and what is reported is the whole update."""
+    problem, wise = task.problem(0), jo.wise(1e-2, 2, 4)
+    start = jnp.linspace(-1.0, 1.0, 6)
+    server = wise.server.start(start)
+    local = wise.local.start(KEY, problem, start)[1]
+    whole = wise.local.replace(coded=False)
+    for principal in (jnp.zeros(6), jnp.float32([3.0, 0.0, -4.0, 0.0, 1.0, 2.0])):
+        state = types.SimpleNamespace(
+            model=start, local=local, server=server | {"principal": principal}
+        )
+        update, plain = (rule(KEY, KEY, problem, state) for rule in (wise.local, whole))
+        v = principal / jnp.linalg.norm(principal) if principal.any() else jnp.full(6, 6**-0.5)
+        scale = float(jnp.abs(plain.update).max())
+        np.testing.assert_allclose(update.update @ v, 0.0, atol=1e-5 * scale)
+        added = update.update + jnp.outer(update.reports["coefficient"], v)
+        np.testing.assert_allclose(added, plain.update, atol=1e-6 * scale)
+    memory = wise.compress.start(*update.update.shape)
+    reports = update.reports | wise.compress.report(update.update, memory)
+    assert reports.keys() == {"coefficient", "size", "norm"}
+
+
+def test_the_servers_direction_is_the_principal_one():
+    """Of innovations with one dominant direction, whatever it is: the first eigenvector."""
+    rng, d = np.random.default_rng(5), 8
+    steep = rng.standard_normal(d)
+    steep /= np.linalg.norm(steep)
+    innovations = 5 * np.outer(rng.standard_normal(40), steep) + rng.standard_normal((40, d))
+    server, link = jo.Innovations(), ideal_link(2)
+    model, memory = jnp.zeros(d), server.start(jnp.zeros(d))
+    for y in np.float32(innovations):
+        side = jo.SideInfo(reports={"norm": jnp.ones(2)})
+        seen = jo.Aggregate(model + y, jnp.float32(0.1), link, side)
+        model, memory = server(seen, types.SimpleNamespace(model=model, server=memory))
+    first = np.linalg.eigh(innovations.T @ innovations)[1][:, -1]
+    found = coded_direction(memory["principal"])
+    assert abs(found @ first) > 0.98 and abs(first @ np.ones(d)) < 0.9 * np.sqrt(d)
+    np.testing.assert_allclose(np.linalg.norm(found), 1.0, rtol=1e-5)
+
+
+@jo.part
+class Whole:
+    """An average whose share is 1: the output is the model."""
+
+    start = jo.Last.start
+
+    def __call__(self, y, lead, memory):
+        return jnp.float32(1.0), memory
+
+
+def test_a_share_of_one_returns_the_model_to_the_bit():
+    """Otherwise the next test of the average would read rounding noise."""
+    server, link = jo.Innovations(average=Whole()), ideal_link(2)
+    models = np.float32(np.random.default_rng(2).standard_normal((50, 6)) * 10.0)
+    side = jo.SideInfo(reports={"norm": jnp.ones(2)})
+    for old, estimate in itertools.pairwise(models):
+        memory = server.start(jnp.asarray(old)) | {"output": jnp.asarray(models[0])}
+        seen = jo.Aggregate(jnp.asarray(estimate), jnp.float32(0.1), link, side)
+        model, after = server(seen, types.SimpleNamespace(model=old, server=memory))
+        np.testing.assert_array_equal(server.output(model, after), model)
+
+
+def test_steps_are_bounded_by_the_running_mean_of_steps():
+    """An innovation a thousand times as long moves the model 1.5 times as far as the mean step."""
+    rule, y = jo.Whitening(), jnp.float32([1.0, 2.0, -1.0])
+    memory, steps = rule.start(y), []
+    for factor in (1.0, 0.9, 0.8, -1000.0, 0.5):
+        gain, memory = rule(factor * y, jnp.float32(3.0), jnp.float32(0.1), memory)
+        steps.append(float(gain * jnp.linalg.norm(factor * y)))
+    mean = 0.8 * (0.8 * steps[0] + 0.2 * steps[1]) + 0.2 * steps[2]
+    assert steps[3] == pytest.approx(1.5 * mean, rel=1e-5) and steps[4] < steps[3]
+
+
+@pytest.mark.slow
+def test_no_burst_with_full_gradients_and_without_noise():
+    """Innovations agree for long there, so that the gain grows beyond the steepest curvature."""
+    task = jo.tasks.synthetic_regression(KEY, users=5, samples=100, dim=10, rotate=True)
+    channel = jo.Channel(np.inf)
+    gap = np.asarray(jo.simulate(KEY, jo.wise(1e-2, 1), channel, task, 120, 32).gap)
+    assert gap[:, 60:].max() < 1e-2 * gap[:, 0].min()
+    plain = np.asarray(jo.simulate(KEY, jo.fedavg(1e-2, 1), channel, task, 120, 32).gap)
+    assert (gap[:, -1] < plain[:, -1]).all()
+
+
+@pytest.mark.slow
+def test_finite_however_low_the_snr(task):
+    channel = jo.Channel(jnp.array([-250.0, -200.0, -100.0, -30.0]))
+    history = jo.sweep(KEY, jo.wise(1e-2, 4, 4), channel, task, rounds=30, trials=10)
+    assert np.isfinite(history.gap).all()
+
+
+def test_a_model_of_one_parameter_is_refused():
+    """All of its update would be a coded scalar, and nothing would be sent."""
+    task = jo.tasks.synthetic_regression(KEY, users=3, samples=5, dim=1)
+    with pytest.raises(jo.InputError, match=r"algorithm\.local\.coded must be False"):
+        jo.simulate(KEY, jo.wise(1e-2, 2), jo.Channel(), task, rounds=1, trials=1)
 
 
 @pytest.mark.slow
@@ -325,7 +431,7 @@ def test_parts_name_the_parts_that_they_need(changed, words, task):
             local=jo.PathCorrectedSGD(1e-2, 4, 4, gradients=False)
         ),
         jo.wise(1e-2, 4, 4).replace(server=jo.Innovations(jo.Fixed(0.5), jo.Last())),
-        jo.wise(1e-2, 4, 4).replace(compress=jo.Clipped()),
+        jo.wise(1e-2, 4, 4).replace(compress=jo.Centred(jo.Clipped())),
     ],
 )
 def test_parts_of_wise_work_in_other_algorithms(algorithm, task):

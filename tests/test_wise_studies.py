@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 import pytest
 import xarray
 
@@ -93,6 +94,48 @@ def test_ratios_are_to_the_best_competitor_without_divergence():
     np.testing.assert_allclose(maps.ratio(data, both, False).values, [[4.0 / 5.0, 2.0 / 4.0]])
     np.testing.assert_allclose(maps.ratio(data, both, True).values, [[4.0 / 2.0, 2.0 / 1.0]])
     np.testing.assert_allclose(maps.ratio(data, ["A"], True).values, [[4.0 / 8.0, 2.0 / 3.5]])
+    # On a second draw A has 1 at the same step size: its mean is 3.5 then, that of B is 4 still.
+    second = data.copy(deep=True)
+    second.gap_mean.loc[{"algorithm": "A", "step_size": wise_map.STEP_SIZE, "evaluation": 9}] = 1.0
+    draws = xarray.concat([data, second], "draw")
+    np.testing.assert_allclose(maps.ratio_of_means(draws, both, False), 2.0 / 3.5)
+    np.testing.assert_allclose(maps.ratio_of_means(draws, ["A"], True), 2.0 / 3.5)
+    np.testing.assert_allclose(maps.ratio_of_means(draws, both, True), 2.0 / 1.0)
+
+
+def test_geometric_means_say_what_they_leave_out():
+    import wise_map
+
+    assert wise_map.stated_mean([0.5, 2.0, 1.0]) == "1"
+    assert wise_map.stated_mean([0.0, 2.0, np.inf, 8.0]) == "4 (2 left out)"
+
+
+@pytest.mark.slow
+def test_competitors_are_what_they_are_called():
+    """Adam and the cosine equal optax's, a large batch one step of SGD on as many samples."""
+    import competitors
+
+    task = jo.tasks.synthetic_regression(KEY, users=3, samples=8, dim=4)
+    run = {"channel": jo.Channel(20.0), "task": task, "rounds": 6, "trials": 2}
+    local = {"step_size": 1e-2, "steps": 2, "batch": 3}
+    cotaf = functools.partial(jo.cotaf, precode=jo.Online())
+    once = cotaf(2e-2, 1, 6)
+    pairs = {
+        "Adam": (competitors.Adam(6.0, 0.0, 0.3), optax.adam(0.3, b2=0.99, eps=1e-3)),
+        "cosine": (competitors.Scheduled(6.0, 1.0), optax.sgd(optax.cosine_decay_schedule(1.0, 6))),
+    }
+    for mine, theirs in pairs.values():
+        gaps = [
+            jo.simulate(KEY, cotaf(**local, server=server), **run).gap for server in (mine, theirs)
+        ]
+        np.testing.assert_allclose(*gaps, rtol=1e-4)
+    large = once.replace(local=competitors.LargeBatch(**local))
+    gaps = [jo.simulate(KEY, each, **run).gap for each in (large, once)]
+    np.testing.assert_array_equal(*gaps)
+    tail = once.replace(server=competitors.TailAverage(4.0))
+    models = [jo.simulate(KEY, once, **run | {"rounds": r}).model for r in (4, 5, 6)]
+    found = jo.simulate(KEY, tail, **run).model
+    np.testing.assert_allclose(found, np.mean(models, 0), rtol=1e-4, atol=1e-5)
 
 
 def test_a_regime_is_undecided_where_the_interval_contains_one():
@@ -157,11 +200,19 @@ def test_maps_against_the_baselines(name, regimes, words, small_maps, tmp_path, 
 
 
 @pytest.mark.slow
+def test_a_rotated_half(small_maps, tmp_path, capsys):
+    options = "--set", "rotated=true", "--set", "draws=2"
+    printed, data, _ = _run("maps.py:wise", "wise_rotated", tmp_path, capsys, *options)
+    assert "features rotated" in printed and "2 new data draws" in printed
+    assert data.ratio.sizes["draw"] == 2 and data.ratio_of_means.dims[0] == "against"
+
+
+@pytest.mark.slow
 def test_maps_against_rivals(small_maps, tmp_path, capsys):
     printed, data, rows = _run("maps.py:rivals", "rivals", tmp_path, capsys)
-    groups = ["coded means", "mean power P", "server optimisers"]
+    groups = ["coded means", "minibatch SGD", "mean power P", "server optimisers"]
     assert all(word in printed for word in (*groups, "all", "of 4")), printed
-    assert len(rows) == 4 * 4 * 3 * 2
+    assert len(rows) == 5 * 4 * 3 * 2
     worst = data.ratio.sel(against=groups).max("against")
     np.testing.assert_array_equal(data.ratio.sel(against="all"), worst)
 
@@ -169,9 +220,9 @@ def test_maps_against_rivals(small_maps, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_ablation(small_maps, tmp_path, capsys):
     printed, data, rows = _run("ablation.py", "ablation", tmp_path, capsys)
-    words = "no correction", "no coded means", "of 4", "gain 1", "σ² tenfold", "undecided"
+    words = "no correction", "nothing coded", "of 4", "gain 1", "σ² tenfold", "undecided", "rotated"
     assert all(word in printed for word in words), printed
-    assert data.ratio.dims[0] == "algorithm" and len(rows) == 11 * 4
+    assert data.ratio.dims[0] == "algorithm" and len(rows) == 13 * 4
     assert float(rows[0]["ratio"]) == pytest.approx(float(data.ratio[0, 0, 0, 0]))
 
 
@@ -181,10 +232,10 @@ def test_the_design_is_printed_for_both_purposes(small_maps, capsys):
 
     design.main(draws=2, trials=1)
     printed = capsys.readouterr().out
-    for place in ("On", "Off"):
+    for half in ("Rotated", "As they are"):
         for purpose in ("choose", "confirm"):
-            assert f"{place} the map, draws to {purpose}" in printed
-    assert printed.count("the mean apart") == 4
+            assert f"{half}, draws to {purpose}" in printed
+    assert printed.count("coded along the ones") == 4
 
 
 @pytest.mark.slow
@@ -204,3 +255,13 @@ def test_images(tmp_path, capsys, monkeypatch):
     assert len(rows) == 2 * 2 * 5 * 3 * 2
     first = data.accuracy.isel(partition=0, snr_db=0, algorithm=0, step_size=0, round=1)
     assert float(rows[1]["mean"]) == pytest.approx(float(first.mean()), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_networks(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    small = "--rounds", "3", "--set", "deals=2", "--set", "dataset=digits", "--set", "model=mlp"
+    printed, data, rows = _run("networks.py", "networks_mlp", tmp_path, capsys, *small)
+    assert "MLP on 8×8 digits" in printed and "of 4" in printed and len(rows) == 3 * 2 * 2
+    worst = float(data.accuracy.sel(algorithm="WISE").isel(round=-1).min())
+    assert f"{worst:.4f}" in printed

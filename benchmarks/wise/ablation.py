@@ -39,15 +39,18 @@ def variants() -> dict[str, jo.Algorithm]:
     """Return WISE, WISE without each of its ingredients, and WISE with a wrong σ²."""
     wise = jo.wise(**wise_map.LOCAL)
     local: Any = wise.local
+    uncoded = local.replace(coded=False)
     return {
         "WISE": wise,
         "no correction": wise.replace(local=local.replace(trusting=False)),
         "displacement sent": wise.replace(local=local.replace(gradients=False)),
         "no stride": wise.replace(local=local.replace(striding=False)),
-        "no coded means": wise.replace(compress=jo.Clipped()),
-        "no clipping": wise.replace(compress=jo.Centred(), precode=jo.Online()),
-        "no error feedback": wise.replace(compress=jo.Centred(jo.Clipped(leak=0.0))),
+        "nothing coded": wise.replace(local=uncoded),
+        "coded means": wise.replace(local=uncoded, compress=jo.Centred(jo.Clipped())),
+        "no clipping": wise.replace(compress=jo.Uncompressed(), precode=jo.Online()),
+        "no error feedback": wise.replace(compress=jo.Clipped(leak=0.0)),
         "gain 1": wise.replace(server=jo.Innovations(gain=jo.Fixed(1.0))),
+        "unbounded steps": wise.replace(server=jo.Innovations(jo.Whitening(longest=jnp.inf))),
         "no average": wise.replace(server=jo.Innovations(average=jo.Last())),
         "σ² halved": wise.replace(server=WrongNoise(wise.server, 0.5)),
         "σ² doubled": wise.replace(server=WrongNoise(wise.server, 2.0)),
@@ -56,9 +59,13 @@ def variants() -> dict[str, jo.Algorithm]:
 
 
 @jo.experiment("WISE without each of its ingredients, and with a wrong noise variance")
-def ablation(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    data = wise_map.draws(seed)
-    study = wise_map.study("ablation", wise_map.MAP, variants(), data, seed, trials)
+def ablation(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = True
+) -> jo.Report:
+    data, half = wise_map.draws(seed)[:draws], "rotated" if rotated else "not rotated"
+    study = wise_map.study(
+        "ablation", wise_map.MAP, variants(), data, seed, trials, rotated=rotated
+    )
     by_draw = wise_map.relative_to_wise(run(study))
     ratios = by_draw.median("draw")
     rows = ratios.to_dataframe("ratio").reset_index().rename(columns={"algorithm": "with"})
@@ -66,8 +73,8 @@ def ablation(run, seed: int = 0, trials: int = 8) -> jo.Report:
     return jo.Report(
         name="ablation",
         caption="ablation: the final gap without an ingredient, or with a wrong σ², over that of "
-        f"WISE, {ratios[0].size} regimes of synthetic regression, {len(data)} data draws, "
-        f"{trials} trials each, seed {seed}",
+        f"WISE, {ratios[0].size} regimes of synthetic regression, features {half}, {len(data)} "
+        f"data draws, {trials} trials each, seed {seed}",
         table=wise_map.table(by_draw),
         remarks=[
             "A regime's ratio is the median over data draws of the gap without the ingredient over "

@@ -2,7 +2,7 @@
 
     python benchmarks/wise/design.py
 
-Each change beside WISE as it is, on the map and off it: on draws to choose on and on draws to
+Each change beside WISE as it is, on both halves of the map, on draws to choose on and on draws to
 confirm on. Tests (maps.py, ablation.py) use other draws.
 """
 
@@ -16,83 +16,80 @@ DRAWS = {"choose": range(0, 8), "confirm": range(500, 508)}
 
 
 @jo.part
-class CappedSwitching:
-    """`Switching` at another rate, whose share is remembered as at most 0.9."""
+class Along:
+    """`Innovations` whose coded direction is another than the principal one."""
 
-    rate: float = jo.traced(at_least=0.0)
-
-    start = jo.Switching.start
-
-    def __call__(self, y, ahead, memory):
-        share, after = jo.Switching(self.rate)(y, ahead, memory)
-        return share, after | {"share": jnp.minimum(share, 0.9)}
-
-
-@jo.part
-class MeanApart:
-    """`Innovations` with a gain and an average of its own for the coded mean."""
-
+    which: str = jo.static(one_of=("last innovation", "displacement", "forgetful"))
     one: jo.Innovations = jo.Innovations()
 
     answer, output = jo.Innovations.answer, jo.Innovations.output
 
     def start(self, model):
-        memory = self.one.start(model)
-        return memory | {name: (memory[name], memory[name]) for name in ("gain", "average")}
+        return self.one.start(model) | {"first": model}
 
     def __call__(self, seen, state):
-        old, y = state.server, seen.estimate - state.model
-        noise = (y.size - 1) * seen.deviation**2
-        norms, means = seen.side.reports["norm"], seen.side.reports["mean"]
-        mean_sizes = jnp.sqrt(y.size) * jnp.abs(means)
-        other_sizes = jnp.sqrt(jnp.maximum(norms**2 - mean_sizes**2, 0.0))
-        spread = seen.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)
-        trust = jnp.maximum(spread, 0.0)
-        sizes = seen.link.mean(mean_sizes), seen.link.mean(other_sizes)
-        aheads = _parted(state.model - old["output"])
-        model, output, gains, averages = state.model, old["output"], [], []
-        for n, part in enumerate(_parted(y)):
-            variance = (0.0 * noise, noise)[n]
-            gain, memory = self.one.gain(part, sizes[n], variance, old["gain"][n])
-            gains.append(memory)
-            model = model + gain * part
-            share, memory = self.one.average(part, aheads[n], old["average"][n])
-            averages.append(memory)
-            output = output + share * (aheads[n] + gain * part)
-        return model, {
-            "y": y,
-            "trust": jnp.where(trust > 0, trust / (trust + noise), 0.0),
-            "output": output,
-            "gain": tuple(gains),
-            "average": tuple(averages),
-        }
+        old = state.server
+        model, memory = self.one(seen, state)
+        added = memory["principal"] - old["principal"]
+        memory["principal"] = {
+            "last innovation": memory["y"],
+            "displacement": model - old["first"],
+            "forgetful": 0.9 * old["principal"] + added,
+        }[self.which]
+        return model, memory | {"first": old["first"]}
 
 
-def _parted(y):
-    mean = jnp.full_like(y, y.mean())
-    return mean, y - mean
+@jo.part
+class Reserved:
+    """`Whitening` as it was: no lift of z, no haste in the first rounds, no bound on steps."""
+
+    lift: float = jo.traced(default=0.0, at_least=0.0)
+
+    start = jo.Whitening.start
+
+    def __call__(self, y, size, noise, memory):
+        gain, after = jo.Whitening(longest=jnp.inf)(y, size, noise, memory)
+        excess = (0.1 - self.lift) * jnp.maximum(0.2, 1.0 / after["rounds"])
+        first = jnp.where(after["rounds"] == 1, gain * jnp.exp(-excess), memory["gain"])
+        lengths = jnp.linalg.norm(y) * jnp.linalg.norm(memory["trend"])
+        cosine = jnp.where(lengths > 0, jnp.vdot(y, memory["trend"]) / lengths, 0.0)
+        z = jnp.tanh(0.5 * y.size**0.5 * cosine)
+        gain = jnp.where(after["rounds"] == 1, first, first * jnp.exp(0.2 * (z + self.lift)))
+        return gain, after | {"gain": gain}
 
 
 def changes() -> dict[str, jo.Algorithm]:
     """Return WISE and the changes to it that were tried."""
     wise = jo.wise(**wise_map.LOCAL)
-    average = jo.Innovations(average=CappedSwitching(0.3))
-    return {
+    uncoded = wise.replace(local=wise.local.replace(coded=False))
+    found = {
         "WISE": wise,
-        "an average at rate 0.3, kept as 0.9": wise.replace(server=average),
-        "a gain at rate 0.3": wise.replace(server=jo.Innovations(jo.Whitening(0.3))),
-        "errors without leak": wise.replace(compress=jo.Centred(jo.Clipped(leak=1.0))),
-        "the mean apart": wise.replace(server=MeanApart()),
+        "nothing coded": uncoded,
+        "coded along the ones": uncoded.replace(compress=jo.Centred(jo.Clipped())),
     }
+    for which in ("last innovation", "displacement", "forgetful"):
+        found[f"coded along: {which}"] = wise.replace(server=Along(which))
+    for name, gain in {
+        "the first gain": Reserved(),
+        "steps up to 3 mean steps": jo.Whitening(longest=3.0),
+        "unbounded steps": jo.Whitening(longest=jnp.inf),
+        "a gain at rate 0.3": jo.Whitening(rate=0.3),
+    }.items():
+        found[name] = wise.replace(server=jo.Innovations(gain))
+    return found
 
 
 def main(draws: int = 8, trials: int = 4) -> None:
-    for name, regimes in {"On": wise_map.MAP, "Off": wise_map.OFF_MAP}.items():
+    for rotated in (True, False):
         for purpose, chosen in DRAWS.items():
-            study = wise_map.study(name, regimes, changes(), list(chosen)[:draws], 0, trials)
+            data = list(chosen)[:draws]
+            study = wise_map.study(
+                "design", wise_map.MAP, changes(), data, 0, trials, rotated=rotated
+            )
             header, *rows = wise_map.table(wise_map.relative_to_wise(study.run()))
-            print(f"{name} the map, draws to {purpose}: gap over that of WISE")
-            print(pandas.DataFrame(rows, columns=header).to_string(index=False))
+            half = "Rotated" if rotated else "As they are"
+            print(f"{half}, draws to {purpose}: gap over that of WISE")
+            print(pandas.DataFrame(rows, columns=header).to_string(index=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ def images(
         f"vector, {rounds} rounds, {deals} deals of the data, {trials} trials each, seed {seed}",
         table=_table(curves, accuracy.isel(round=-1)),
         remarks=[
-            "± is a 95 % interval over all trials of all deals, differences are paired. In "
-            "brackets: the number of deals on which the interval over their own trials lies above "
-            "0; on the others WISE is behind, or it is undecided.",
+            "± is a 95 % interval over the means of deals, as trials of one deal share its data; "
+            "differences are paired. In brackets: the number of deals on which the interval over "
+            "their own trials lies above 0; on the others WISE is behind, or it is undecided.",
             f"WISE uses η = {STEP_SIZE:g}; the others the same, or in hindsight the best of "
             f"{', '.join(f'{x:g}' for x in STEP_SIZES)}. Precoders are online, {REFERENCE} is over "
             "error-free links.",
@@ -90,9 +90,10 @@ def images(
 
 
 def _curves(accuracy) -> dict[tuple, jo.stats.Interval]:
-    """Return intervals over all trials, by partition, SNR, algorithm and step size."""
+    """Return intervals over deals, by partition, SNR, algorithm and step size."""
     axes = ["partition", "snr_db", "algorithm", "step_size"]
-    stacked = accuracy.stack(curve=axes, run=["deal", "trial"]).transpose("curve", "run", "round")
+    by_deal = accuracy.mean("trial", skipna=False)
+    stacked = by_deal.stack(curve=axes).transpose("curve", "deal", "round")
     places = zip(stacked.curve.values, stacked.values, strict=True)
     return {place: jo.stats.interval(values) for place, values in places}
 
@@ -118,7 +119,7 @@ def _lead(last, name: str, step_size: float) -> str:
     wise = last.sel(algorithm="WISE", step_size=STEP_SIZE).values  # [deal, trial]
     other = last.sel(algorithm=name, step_size=step_size).values
     ahead = sum(bool(jo.stats.paired(*deal).low > 0) for deal in zip(wise, other, strict=True))
-    lead = jo.stats.paired(wise.ravel(), other.ravel())
+    lead = jo.stats.paired(wise.mean(1), other.mean(1))
     return f"{float(lead.mean):+.4f} ± {float(lead.half_width):.4f} ({ahead} of {len(wise)})"
 
 

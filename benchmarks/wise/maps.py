@@ -1,16 +1,20 @@
-"""Does WISE, at one setting, have the smallest final gap in every regime of a map?
+"""How often does WISE, at one setting, have the smallest final gap on a map of regimes?
 
-jaxota run benchmarks/wise/maps.py:wise
-jaxota run benchmarks/wise/maps.py:offmap
-jaxota run benchmarks/wise/maps.py:rivals
+jaxota run benchmarks/wise/maps.py:wise      against the paper's algorithms
+jaxota run benchmarks/wise/maps.py:offmap    against these, in other regimes
+jaxota run benchmarks/wise/maps.py:hard      the same with two users, or with full gradients
+jaxota run benchmarks/wise/maps.py:rivals    against tuned competitors
+
+With --set rotated=true the features are rotated, with --set draws=8 there are fewer data draws.
 """
 
 import map_figure
 import numpy as np
-import optax
 import pandas
 import wise_map
 import xarray
+from competitors import baselines
+from competitors import rivals as rival_groups
 from wise_map import LOCAL, REGIME, STEP_SIZE
 
 import jaxota as jo
@@ -19,85 +23,74 @@ MARGIN = 1.05  # ratios up to here count as no worse
 SAME = "same step size"  # competitors of all other groups choose theirs in hindsight
 
 
-def baselines() -> dict[str, jo.Algorithm]:
-    """Return the paper's algorithms, at the same peak power as WISE."""
-    return {
-        "noisy FedAvg": jo.noisy_fedavg(**LOCAL),
-        "COTAF": jo.cotaf(**LOCAL, precode=jo.Online()),
-        "BAAF": jo.baaf(**LOCAL, precode=jo.Online()),
-        "COBAAF": jo.cobaaf(**LOCAL, precode=jo.Online()),
-    }
+@jo.experiment("WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes")
+def wise(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
+) -> jo.Report:
+    return _compare(run, "wise", wise_map.MAP, _paper(), seed, trials, draws, rotated)
 
 
-def baseline_groups() -> dict[str, dict[str, jo.Algorithm]]:
+@jo.experiment("WISE beside the baselines in 96 other regimes")
+def offmap(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
+) -> jo.Report:
+    return _compare(run, "offmap", wise_map.OFF_MAP, _paper(), seed, trials, draws, rotated)
+
+
+@jo.experiment("WISE beside the baselines with full gradients, and with two users")
+def hard(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
+) -> jo.Report:
+    return _compare(run, "hard", wise_map.HARD, _paper(), seed, trials, draws, rotated)
+
+
+@jo.experiment("WISE beside tuned competitors: coded means, minibatch SGD, server optimisers")
+def rivals(
+    run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
+) -> jo.Report:
+    groups = rival_groups(wise_map.MAP.rounds)
+    groups |= {"all": {name: each for group in groups.values() for name, each in group.items()}}
+    return _compare(run, "rivals", wise_map.MAP, groups, seed, trials, draws, rotated)
+
+
+def _paper() -> dict[str, dict[str, jo.Algorithm]]:
     """Return the baselines under both rules for their step sizes."""
     return {SAME: baselines(), "best in hindsight": baselines()}
 
 
-def rival_groups() -> dict[str, dict[str, jo.Algorithm]]:
-    """Return baselines with coded means, baselines with more power, and server optimisers."""
-    precoded = {name: each for name, each in baselines().items() if name != "noisy FedAvg"}
-    optimisers = {
-        "FedAvgM": optax.sgd(0.1, momentum=0.9),
-        "FedAdam": optax.adam(0.1, b2=0.99, eps=1e-3),
-        "FedYogi": optax.yogi(0.1, b2=0.99, eps=1e-3),
-        "FedAdagrad": optax.adagrad(0.3, eps=1e-3),
-        "FedAdam, cosine": optax.adam(optax.cosine_decay_schedule(0.3, 60), b2=0.99),
-        "FedAvg, cosine": optax.sgd(optax.cosine_decay_schedule(1.0, 60)),
-    }
-    coded = {f"{k}, coded means": v.replace(compress=jo.Centred()) for k, v in precoded.items()}
-    power = {f"{k}, mean power P": v.replace(precode=jo.MeanPower()) for k, v in precoded.items()}
-    server = {
-        f"COTAF, {name}": jo.cotaf(**LOCAL, precode=jo.Online(), server=optimiser)
-        for name, optimiser in optimisers.items()
-    }
-    groups = {"coded means": coded, "mean power P": power, "server optimisers": server}
-    return groups | {"all": coded | power | server}
-
-
-@jo.experiment("WISE beside the best of noisy FedAvg, COTAF, BAAF and COBAAF in 120 regimes")
-def wise(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    return _compare(run, "wise", wise_map.MAP, baseline_groups(), seed, trials)
-
-
-@jo.experiment("WISE beside the baselines in 96 other regimes")
-def offmap(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    return _compare(run, "offmap", wise_map.OFF_MAP, baseline_groups(), seed, trials)
-
-
-@jo.experiment("WISE beside baselines with coded means, more power, or server optimisers")
-def rivals(run, seed: int = 0, trials: int = 8) -> jo.Report:
-    return _compare(run, "rivals", wise_map.MAP, rival_groups(), seed, trials)
-
-
-def _compare(run, name, regimes, groups, seed, trials) -> jo.Report:
+def _compare(run, name, regimes, groups, seed, trials, draws, rotated) -> jo.Report:
     """Report WISE's gap over that of the best of each group of competitors."""
-    draws, algorithms = wise_map.draws(seed), {"WISE": jo.wise(**LOCAL)}
+    data, algorithms = wise_map.draws(seed)[:draws], {"WISE": jo.wise(**LOCAL)}
     for group in groups.values():
         algorithms |= group
-    study = wise_map.study(name, regimes, algorithms, draws, seed, trials, wise_map.STEP_SIZES)
-    dataset = run(study)
-    by_group = [ratio(dataset, list(group), label != SAME) for label, group in groups.items()]
-    ratios = xarray.concat(by_group, pandas.Index(groups, name="against"))
+    half, title = (f"{name}_rotated", "rotated") if rotated else (name, "not rotated")
+    dataset = run(
+        wise_map.study(half, regimes, algorithms, data, seed, trials, wise_map.STEP_SIZES, rotated)
+    )
+    index = pandas.Index(groups, name="against")
+    chosen = [(list(group), label != SAME) for label, group in groups.items()]
+    ratios = xarray.concat([ratio(dataset, *each) for each in chosen], index)
+    means = xarray.concat([ratio_of_means(dataset, *each) for each in chosen], index).load()
     # Full gradients, a batch of None, are no coordinate of the dataset.
     batches = ["all" if batch is None else batch for *_, batch in regimes.shapes.values()]
     ratios = ratios.assign_coords(batch=("shape", batches)).load()
     fields = ["users", "steps", "dim", "batch", "data_spread", "model_spread", "snr_db", "draw"]
     best = "its rivals" if name == "rivals" else "the baselines"
-    columns = "≤ 1", "geometric mean", "worst regime", "worst draw"
+    columns = "≤ 1", "geometric mean", "worst", "worst draw", "means: ≤ 1.05", "geom.", "worst"
+    rows = [_row(*each) for each in zip(ratios.isel(round=-1), means, strict=True)]
     return jo.Report(
-        name=name,
+        name=half,
         caption=f"{name}: the final gap of WISE over that of the best of {best}, "
-        f"{ratios[0, ..., 0, 0].size} regimes of synthetic regression, {regimes.rounds} rounds, "
-        f"{len(draws)} new data draws, {trials} trials each, seed {seed}",
-        table=[["against", f"≤ {MARGIN:g}", *columns], *map(_row, ratios.isel(round=-1))],
+        f"{means[0].size} regimes of synthetic regression, features {title}, {regimes.rounds} "
+        f"rounds, {len(data)} new data draws, {trials} trials each, seed {seed}",
+        table=[["against", f"medians: ≤ {MARGIN:g}", *columns], *rows],
         remarks=[*_explanations(dataset), *(line for each in ratios for line in _details(each))],
-        dataset=ratios.drop_vars("batch").to_dataset(name="ratio"),
+        dataset=ratios.drop_vars("batch").to_dataset(name="ratio").assign(ratio_of_means=means),
         csv=ratios.to_dataframe("ratio").reset_index()[["against", *fields, "round", "ratio"]],
         figure=lambda: map_figure.draw(
             ratios,
-            f"WISE over the best of {best}: median over {len(draws)} data draws, {trials} trials "
-            "each; regimes above 1 are framed",
+            f"WISE over the best of {best}, features {title}: median over {len(data)} data draws, "
+            f"{trials} trials each; regimes above 1 are framed",
         ),
     )
 
@@ -113,23 +106,46 @@ def ratio(dataset, against: list[str], hindsight: bool):
     others = gaps.sel(algorithm=against)
     if not hindsight:
         return ours / others.sel(step_size=STEP_SIZE, drop=True).min("algorithm")
-    average = dataset.average_gap_mean.sel(algorithm=against)
-    average = average.where(np.isfinite(others.isel(round=-1)), np.inf)
     last = others["round"] == others["round"][-1]
-    others = others.where(~last, np.minimum(others, average.broadcast_like(others)))
+    average = _average(dataset, against).broadcast_like(others)
+    others = others.where(~last, np.minimum(others, average))
     return ours / others.min(["algorithm", "step_size"])
 
 
-def _row(final) -> list[str]:
-    """Return the table's row of one comparison's final ratios [regime…, draw]."""
+def ratio_of_means(dataset, against: list[str], hindsight: bool):
+    """Return WISE's final gap over the best competitor's, both means over draws [regime…].
+
+    In `hindsight`, one competitor with one step size and one output is chosen for all draws.
+    """
+    final = wise_map.gaps(dataset).isel(round=-1, drop=True)
+    ours = final.sel(algorithm="WISE", step_size=STEP_SIZE, drop=True).mean("draw")
+    others = final.sel(algorithm=against)
+    if not hindsight:
+        return ours / others.sel(step_size=STEP_SIZE, drop=True).mean("draw").min("algorithm")
+    others = np.minimum(others.mean("draw"), _average(dataset, against).mean("draw"))
+    return ours / others.min(["algorithm", "step_size"])
+
+
+def _average(dataset, against: list[str]):
+    """Return the final gaps of weighted averages of models, inf where a trial diverged."""
+    final = wise_map.gaps(dataset).sel(algorithm=against).isel(round=-1, drop=True)
+    average = dataset.average_gap_mean.sel(algorithm=against).drop_vars("task.key", errors="ignore")
+    return average.where(np.isfinite(final), np.inf)
+
+
+def _row(final, means) -> list[str]:
+    """Return the table's row of one comparison: final ratios [regime…, draw], and of means."""
     median = final.median("draw")
     return [
         final.against.item(),
         f"{int((median <= MARGIN).sum())} of {median.size}",
         f"{int((median <= 1).sum())}",
-        f"{wise_map.geometric_mean(median):.3g}",
+        wise_map.stated_mean(median),
         f"{float(median.max()):.3g}",
         f"{float(final.max()):.3g}",
+        f"{int((means <= MARGIN).sum())}",
+        wise_map.stated_mean(means),
+        f"{float(means.max()):.3g}",
     ]
 
 
@@ -141,11 +157,13 @@ def _explanations(dataset) -> list[str]:
         power, scalars = means.sel(algorithm=name).median().values()
         spent.append(f"{name} {float(power):.2g} and {float(scalars):g}")
     return [
-        "A regime's ratio is the median over data draws of WISE's mean gap over that of the best "
-        f"competitor. WISE uses η = {STEP_SIZE:g} everywhere. Unless they have the same step size, "
-        "competitors choose in hindsight, for each regime and draw, the best of "
+        "Medians: a regime's ratio is the median over data draws of WISE's mean gap over that of "
+        f"the best competitor. WISE uses η = {STEP_SIZE:g} everywhere. Unless they have the same "
+        "step size, competitors choose in hindsight, for each regime and draw, the best of "
         f"{', '.join(f'{x:g}' for x in wise_map.STEP_SIZES)}, and the better of last model and "
-        "weighted average.",
+        "weighted average. Means: WISE's mean gap over all draws of a regime over that of the one "
+        "best competitor. Geometric means leave out ratios of 0, where all competitors diverged, "
+        "and of ∞, where WISE did, and say how many.",
         f"At η = {STEP_SIZE:g}, mean power on the model block over P (median over all regimes and "
         f"draws) and coded scalars per user and round: {'; '.join(spent)}.",
     ]

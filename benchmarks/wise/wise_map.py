@@ -1,8 +1,10 @@
 """Maps of regimes on which WISE is compared with other algorithms.
 
 A regime of synthetic regression is a shape (users, steps, dimension, batch), a pair of spreads (of
-the data and of the users' optima) and an SNR; a map is the product of these. Data draws below 1000
-are for design decisions. Each seed of a test has 16 later draws of its own.
+the data and of the users' optima) and an SNR; a map is the product of these. It has two halves: the
+features as they are, whose steepest direction is nearly the vector of ones for every user, and
+features rotated by a random orthogonal matrix. Data draws below 1000 are for design decisions. Each
+seed of a test has 16 later draws of its own.
 """
 
 from typing import Any, NamedTuple
@@ -46,6 +48,17 @@ OFF_MAP = Map(
     [-15.0, -5.0, 5.0, 15.0, 25.0, 40.0],
     rounds=80,
 )
+HARD = Map(  # where an unbounded gain bursts, and where two users are heard in much noise
+    {
+        "N = 5, K = 1, full gradients": (5, 1, 10, None),
+        "N = 30, K = 5, full gradients": (30, 5, 10, None),
+        "N = 2, K = 1": (2, 1, 10, 10),
+        "N = 2, K = 10": (2, 10, 10, 10),
+    },
+    MAP.spreads,
+    [-10.0, 10.0, 30.0, 100.0],  # at 100 dB noise is of the size of rounding
+    rounds=60,
+)
 
 
 def draws(seed: int) -> list[int]:
@@ -57,8 +70,10 @@ def draws(seed: int) -> list[int]:
     return list(range(first, first + DRAWS))
 
 
-def study(name, regimes, algorithms, draws, seed, trials, step_sizes=(STEP_SIZE,)) -> jo.Study:
-    """Return the study of these algorithms on a map and on the given data draws."""
+def study(
+    name, regimes, algorithms, draws, seed, trials, step_sizes=(STEP_SIZE,), rotated=False
+) -> jo.Study:
+    """Return the study of these algorithms on half a map and on the given data draws."""
     users, steps, dims, batches = zip(*regimes.shapes.values(), strict=True)
     shapes = {"users": users, "steps": steps, "dim": dims, "batch": batches}
     data, models = zip(*regimes.spreads, strict=True)
@@ -66,7 +81,9 @@ def study(name, regimes, algorithms, draws, seed, trials, step_sizes=(STEP_SIZE,
     return jo.Study(
         algorithms,
         jo.Channel(),
-        jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=10),
+        jo.tasks.synthetic_regression(
+            jax.random.key(0), users=100, samples=100, dim=10, rotate=rotated
+        ),
         regimes.rounds,
         trials,
         over=jo.axis("shape", shapes, list(regimes.shapes))
@@ -99,6 +116,13 @@ def geometric_mean(ratios) -> float:
     values = np.asarray(ratios)
     values = values[np.isfinite(values) & (values > 0)]
     return float(np.exp(np.log(values).mean())) if values.size else np.nan
+
+
+def stated_mean(ratios) -> str:
+    """Return the geometric mean as text, which says how many ratios of 0 or ∞ are left out."""
+    values = np.asarray(ratios)
+    left_out = int((~np.isfinite(values) | (values <= 0)).sum())
+    return f"{geometric_mean(values):.3g}" + (f" ({left_out} left out)" if left_out else "")
 
 
 def undecided(ratios) -> int:

@@ -1,11 +1,12 @@
 """WISE's local rule and server; numbers in brackets are the steps of docs/wise.md.
 
 The server follows the innovation y, which is what it received beyond its own model, by a gain that
-whitens innovations: at Kalman's gain, and at no other, successive innovations are uncorrelated.
+grows while innovations agree. It tracks their principal direction; users report their coefficients
+along it, coded, and send the rest over the air.
 """
 
 import dataclasses
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,9 @@ from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, no_memory, 
 from jaxota.stages.server import Aggregate
 from jaxota.tasks.problem import Problem
 
+if TYPE_CHECKING:
+    from jaxota._core.arguments import Setting
+
 
 @part
 class PathCorrectedSGD:
@@ -29,9 +33,10 @@ class PathCorrectedSGD:
         striding: whether a user whose path expands takes shorter steps (4).
         gradients: whether −ηΣg is sent, the plain gradients along the path (3), or the displacement
             at its end.
+        coded: whether the coefficient along the server's direction is reported instead of sent (5).
 
-    The other fields are those of `SGD`. The server must broadcast `y` and `trust`, as `Innovations`
-    does.
+    The other fields are those of `SGD`. The server must broadcast `y`, `trust` and `principal`, as
+    `Innovations` does.
     """
 
     step_size: Traced[Scalar] = traced(above=0.0)
@@ -40,6 +45,7 @@ class PathCorrectedSGD:
     trusting: bool = static(default=True, one_of=(True, False))
     striding: bool = static(default=True, one_of=(True, False))
     gradients: bool = static(default=True, one_of=(True, False))
+    coded: bool = static(default=True, one_of=(True, False))
 
     controlled = plain = False
     draws, reach, replace = SGD.draws, SGD.reach, dataclasses.replace
@@ -59,10 +65,10 @@ class PathCorrectedSGD:
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
         server = state.server
-        if not isinstance(server, dict) or not {"y", "trust"} <= server.keys():
+        if not isinstance(server, dict) or not {"y", "trust", "principal"} <= server.keys():
             raise InputError(
-                "algorithm.server must broadcast y and trust for this algorithm.local, as "
-                "jo.Innovations() does"
+                "algorithm.server must broadcast y, trust and principal for this algorithm.local, "
+                "as jo.Innovations() does"
             )
         layout = layout_of(problem)
         mean_gradient = -server["y"] / (self.steps * self.step_size)  # ĥ
@@ -92,12 +98,24 @@ class PathCorrectedSGD:
 
         sums, moved, memory = jax.vmap(user)(jnp.arange(problem.users), state.local)
         sent = sums if self.gradients else moved
-        return LocalUpdate(sent, memory=memory, moved=moved, reports={"norm": norms(sent)})
+        reports = {"norm": norms(sent)}
+        if self.coded:  # (5)
+            direction = coded_direction(server["principal"])
+            reports["coefficient"] = (sent * direction[None]).sum(-1)
+            sent = sent - reports["coefficient"][:, None] * direction[None]
+        return LocalUpdate(sent, memory=memory, moved=moved, reports=reports)
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         # All of it describes a user's own path, whether or not the server heard of it; the next
         # correction then starts from the newest gradient.
         return after
+
+    def check(self, path: str, setting: "Setting") -> None:
+        if self.coded and setting.task.dim == 1:
+            raise InputError(
+                f"{path}.coded must be False for a model of one parameter, whose whole update "
+                "would be a coded scalar, with nothing sent over the air"
+            )
 
 
 def _adapted_stride(squares: Float[Array, "step"], memory: dict[str, Array]) -> dict[str, Array]:
@@ -139,22 +157,31 @@ class Whitening:
     """A gain that grows while innovations agree, and falls while they oppose each other (11–13).
 
     Attributes:
-        rate: the largest change of log γ in a round.
+        rate: factor of z + 0.1 in the change of log γ, after the first few rounds.
+        longest: bound on a step γ‖y‖, in units of the running mean of steps. A gain that grew while
+            all innovations agreed may be too large for a steep direction, and innovations show it
+            only when it is late.
     """
 
     rate: Traced[Scalar] = traced(default=0.2, at_least=0.0)
+    longest: Traced[Scalar] = traced(default=1.5, above=0.0, infinite=True)
 
     def start(self, model: Vector) -> dict[str, Array]:
-        zero = jnp.zeros_like(model)
-        return {"gain": jnp.float32(1.0), "trend": zero, "rounds": jnp.float32(0.0)}
+        one, zero = jnp.float32(1.0), jnp.float32(0.0)
+        return {"gain": one, "trend": 0.0 * model, "step": zero, "rounds": zero}
 
     def __call__(self, y: Vector, size: Scalar, noise: Scalar, memory: Memory) -> Factor:
+        rounds, length = memory["rounds"] + 1.0, jnp.linalg.norm(y)
         # The users' mean norm bounds the norm of the signal: a first guess before any trend (12).
         first = jnp.sqrt(_signal_share(size**2, noise, otherwise=1.0))
-        gain = jnp.where(memory["rounds"] == 0, first, memory["gain"])
-        gain = (gain * jnp.exp(self.rate * similarity(y, memory["trend"]))).clip(1e-3, 50.0)
+        gain = jnp.where(rounds == 1, first, memory["gain"])
+        agreement = similarity(y, memory["trend"]) + 0.1
+        gain = gain * jnp.exp(jnp.maximum(self.rate, 1.0 / rounds) * agreement)
+        longest = jnp.where(rounds == 1, jnp.inf, self.longest * memory["step"])
+        gain = jnp.where(gain * length > longest, longest / length, gain)
+        step = jnp.where(rounds == 1, gain * length, 0.8 * memory["step"] + 0.2 * gain * length)
         trend = 0.8 * memory["trend"] + 0.2 * y
-        return gain, {"gain": gain, "trend": trend, "rounds": memory["rounds"] + 1.0}
+        return gain, {"gain": gain, "trend": trend, "step": step, "rounds": rounds}
 
 
 @part
@@ -212,17 +239,20 @@ class Innovations:
         gain: the rule for γ, `Whitening()` or `Fixed()`.
         average: the rule for δ, `Switching()` or `Last()`.
 
-    It answers the level τ to `Clipped` (8). It broadcasts y and the trust λ in it (10) to
-    `PathCorrectedSGD`, which reports the norms that the server needs.
+    It answers the level τ to `Clipped` (8). To `PathCorrectedSGD`, which reports the norms that the
+    server needs, it broadcasts y, the trust λ in it (10) and the principal direction of all
+    innovations so far (16).
     """
 
     gain: Gain = Whitening()
     average: Average = Switching()
 
     def start(self, model: Vector) -> dict[str, Any]:
+        zeros = jnp.zeros_like(model)
         return {
-            "y": jnp.zeros_like(model),
+            "y": zeros,
             "trust": jnp.float32(0.0),
+            "principal": zeros,
             "output": model,
             "gain": self.gain.start(model),
             "average": self.average.start(model),
@@ -242,13 +272,16 @@ class Innovations:
         return {"level": levels[jnp.argmin(cut**2 + noise_energy * levels**2)]}
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, dict[str, Any]]:
-        old, y = state.server, aggregate.estimate - state.model  # (9)
-        if "norm" not in aggregate.side.reports:
+        old, reports = state.server, aggregate.side.reports
+        if "norm" not in reports:
             raise InputError(
                 "algorithm.local must report norms to jo.Innovations, as jo.PathCorrectedSGD(...) "
                 "does"
             )
-        norms, noise = aggregate.side.reports["norm"], y.size * aggregate.deviation**2
+        y, direction = aggregate.estimate - state.model, coded_direction(old["principal"])  # (9)
+        if "coefficient" in reports:
+            y = y + aggregate.link.mean(reports["coefficient"]) * direction
+        norms, noise = reports["norm"], y.size * aggregate.deviation**2
         # (10) mean ‖s_i‖² − ‖mean s_i‖², the spread between users; ‖y‖² − dν estimates the latter.
         spread = aggregate.link.mean(norms**2) - jnp.maximum(jnp.sum(y**2) - noise, 0.0)
         gain, gain_memory = self.gain(y, aggregate.link.mean(norms), noise, old["gain"])
@@ -257,13 +290,23 @@ class Innovations:
         return model, {
             "y": y,
             "trust": _signal_share(jnp.maximum(spread, 0.0), noise, otherwise=0.0),
-            "output": old["output"] + share * (model - old["output"]),
+            # (16) Oja's rule: the power method on the sum of yyᵀ, one factor a round.
+            "principal": old["principal"] + jnp.vdot(y, direction) * y,
+            # Not output + share·(model − output): with share 1 this is the model to the bit.
+            "output": model - (1.0 - share) * (model - old["output"]),
             "gain": gain_memory,
             "average": average_memory,
         }
 
     def output(self, model: Vector, memory: Memory) -> Vector:
         return memory["output"]
+
+
+def coded_direction(principal: Vector) -> Vector:
+    """Return the unit vector along the principal direction, along the ones before there is any."""
+    length = jnp.linalg.norm(principal)
+    ones = jnp.full_like(principal, principal.size**-0.5)
+    return jnp.where(length > 0, principal / jnp.where(length > 0, length, 1.0), ones)
 
 
 def similarity(a: Vector, b: Vector) -> Scalar:

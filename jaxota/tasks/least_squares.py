@@ -52,6 +52,7 @@ class SyntheticRegression:
     samples: int = static(at_least=1)
     dim: int = static(at_least=1)
     redraw: bool = static(default=False, one_of=(False, True))
+    rotate: bool = static(default=False, one_of=(False, True))
 
     replace = dataclasses.replace
 
@@ -77,7 +78,17 @@ class SyntheticRegression:
         weights = b[:, None] + vectors[:, 0]
         features = a[:, None, None] + vectors[:, 1:]
         targets = _dot("nsd,nd->ns", features, weights)
+        if self.rotate:  # the weights with them, so that targets stay
+            rotation = _random_rotation(prng.fold_in(key, 1), self.dim)
+            features = _dot("nsd,de->nse", features, rotation)
         return Quadratic.of(features, targets, jnp.full(self.users, self.samples, jnp.int32))
+
+
+def _random_rotation(key: PRNGKeyArray, dim: int) -> Float[Array, "d d"]:
+    """Draw an orthogonal matrix uniformly: eigenvectors of a Gaussian matrix, of random sign."""
+    draw = jax.random.normal(key, (dim + 1, dim), "float32")
+    vectors = devices.eigh(draw[:dim] + draw[:dim].T)[1]
+    return vectors * jnp.sign(draw[dim])[None]
 
 
 @part
@@ -207,6 +218,7 @@ def synthetic_regression(
     data_spread: Numbers = 0.1,
     model_spread: Numbers = 1.0,
     redraw: bool = False,
+    rotate: bool = False,
 ) -> SyntheticRegression:
     """Create the paper's least squares task on synthetic data.
 
@@ -220,9 +232,11 @@ def synthetic_regression(
         dim: d.
         data_spread, model_spread: variances; both can be swept.
         redraw: whether every trial draws data of its own.
+        rotate: whether features and weights are rotated by a random orthogonal matrix, drawn with
+            the data. Without it the vector of ones is close to every user's steepest direction.
     """
     key = inputs.key("key", key, axes=1)
-    return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw)
+    return SyntheticRegression(key, data_spread, model_spread, users, samples, dim, redraw, rotate)
 
 
 def _dot(subscripts: str, *operands: Array) -> Array:
