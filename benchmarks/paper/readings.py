@@ -45,7 +45,7 @@ def readings(run, seed=0, trials=10, draws=40):
         name="readings",
         caption=f"Claims 1 to 5 under readings of the paper: {draws} data draws that chose nothing "
         f"(from number {FIRST} on) × {trials} trials, SNR per vector, seed {seed}",
-        table=table(held),
+        table=table(rows(held)),
         remarks=[
             "Counts of draws on which a claim holds after R rounds. Of (3a) and (3b), (4a) and "
             "(4b), which read the same words, one is enough. [ ]: exact 95 % intervals of joint "
@@ -70,16 +70,16 @@ def _by_words(found):
     }
 
 
-def table(held):
+def table(frame):
     """A row for each reading and R: counts of single claims, and joint counts with intervals."""
-    first = next(iter(held.values()))
-    singles = [name for name in first if name not in JOINT]
+    singles = [name for name in frame.claim.unique() if name not in JOINT]
     cells = [["reading", "R", *singles, *(f"{name} jointly" for name in JOINT)]]
-    for reading, own in held.items():
-        for r in ROUNDS:
-            at = {name: values[:, r // REGRESSION.every - 1] for name, values in own.items()}
-            counts = [str(int(at[name].sum())) for name in singles]
-            cells.append([reading, str(r), *counts, *(in_words(at[name]) for name in JOINT)])
+    shown = frame[frame["round"].isin(ROUNDS)]
+    for (reading, r), own in shown.groupby(["reading", "round"], sort=False):
+        at = {row.claim: row for row in own.itertuples()}
+        counts = [str(at[name].holds_on) for name in singles]
+        joint = [in_words(at[name].holds_on, at[name].draws) for name in JOINT]
+        cells.append([reading, str(r), *counts, *joint])
     return cells
 
 
