@@ -15,7 +15,8 @@ figures: .venv/installed
 
 # Test the claims of the paper at full size, and update the tables in README and docs.
 claims: .venv/installed
-	$(BIN)/jaxota run benchmarks/paper/claims.py --out $(FIGURES) --resume && $(BIN)/python docs/put_claims.py $(FIGURES)
+	@for study in claims readings; do $(BIN)/jaxota run benchmarks/paper/$$study.py --out $(FIGURES) --resume || exit $$?; done
+	$(BIN)/python docs/put_claims.py $(FIGURES)
 
 test: lint
 	$(BIN)/pytest -n auto --dist loadgroup
@@ -52,7 +53,7 @@ BENCHES := against limits in_flight scaling memory compile_time mnist roofline
 PEERS := torch fedjax drjax pfl flower
 
 bench: .venv/tested-with
-	@for b in $(BENCHES); do $(BIN)/python benchmarks/throughput/$$b.py --out benchmarks/throughput/results || exit $$?; done
+	@for b in $(BENCHES); do $(BIN)/python benchmarks/throughput/$$b.py --out benchmarks/throughput/results || exit $$?; done; $(BIN)/python docs/put_speed.py
 
 bench-peers: $(PEERS:%=.bench/%/installed)
 

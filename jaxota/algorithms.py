@@ -25,7 +25,7 @@ class Algorithm:
         local: the users' local steps: `SGD`, `Proximal`, `ControlVariateSGD`, `PathCorrectedSGD`.
         precode: the scaling to the power budget: `Offline`, `Online`, `Constant`, `Bounded`, …
         estimate: the server's estimate of the average: `Identity`, `MMSE`, `ReportedMMSE`,
-            `PooledMMSE`, `JamesStein`.
+            `PooledMMSE`, `UpdateMMSE`, `JamesStein`.
         compress: the users' encoding of their vectors: `Uncompressed`, `Centred`, `Clipped`.
         server: the server's step: `ReplaceModel` takes the estimate as the next model; an optax
             optimiser such as `optax.adam(0.1)` steps on the pseudo-gradient −(estimate − model).

@@ -37,7 +37,15 @@ def test_a_script_is_one_question(path):
     assert f"python benchmarks/throughput/{path.name}" in path.read_text()
 
 
-HERE = "numpy_batched", "numpy_loop", "numpy_gradients", "numpy_statistics", "plain_c", "ours"
+HERE = (
+    "numpy_batched",
+    "numpy_processes",
+    "numpy_loop",
+    "numpy_gradients",
+    "numpy_statistics",
+    "plain_c",
+    "ours",
+)
 
 
 @pytest.mark.slow

@@ -25,13 +25,28 @@ claim_parts, claims, claims_page, data_draws = map(
 
 @pytest.mark.parametrize(("count", "of"), [(0, 5), (5, 5), (3, 5), (27, 50), (50, 50), (1, 50)])
 @pytest.mark.parametrize("level", [0.95, claims.SIMULTANEOUS])
-def test_interval_of_a_share_solves_wilsons_equation(count, of, level):
-    """The shares p at which |count/of − p| is z standard errors √(p(1 − p)/of)."""
+def test_interval_of_a_share_is_exact(count, of, level):
+    """At either bound, a count as far away as this one has the probability (1 − level)/2."""
     found = jo.stats.share(count, of, level)
-    z, share = scipy_stats.norm.ppf(0.5 + level / 2), count / of
-    roots = np.sort(np.roots([1 + z**2 / of, -2 * share - z**2 / of, share**2]))
-    np.testing.assert_allclose(found[:2], np.clip(roots, 0, 1), atol=1e-12)
-    assert found.level == level
+    tail = (1 - level) / 2
+    if count > 0:
+        assert scipy_stats.binom.sf(count - 1, of, found.low) == pytest.approx(tail, rel=1e-6)
+    if count < of:
+        assert scipy_stats.binom.cdf(count, of, found.high) == pytest.approx(tail, rel=1e-6)
+    assert (found.low == 0) == (count == 0) and (found.high == 1) == (count == of)
+    expected = scipy_stats.binomtest(count, of).proportion_ci(level, method="exact")
+    assert found == (expected.low, expected.high, level)
+
+
+@pytest.mark.parametrize("of", [5, 12, 50])
+def test_intervals_of_shares_cover_at_every_share(of):
+    """By summing the binomial law, for sentences that promise simultaneous coverage."""
+    for level in (0.95, claims.SIMULTANEOUS):
+        bounds = np.array([jo.stats.share(count, of, level)[:2] for count in range(of + 1)])
+        for share in np.linspace(0.0, 1.0, 201):
+            inside = (bounds[:, 0] <= share) & (share <= bounds[:, 1])
+            chances = scipy_stats.binom.pmf(np.arange(of + 1), of, share)
+            assert chances[inside].sum() >= level - 1e-9
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 8, 20, 50])
@@ -70,7 +85,7 @@ def _line(held, of, limit=1.0):
     """A line whose effect is 0.5 on so many draws, and 3 on the others."""
     part = claim_parts.Part("9", "one below the other", lambda _: None, limit=limit)
     effects = np.where(np.arange(of) < held, 0.5, 3.0)
-    return claims.line(part, "offline", effects, 1.0, "none", 1, 1, 0)
+    return claims.line(part, "offline", effects, 1.0, "none", 60, 1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +94,18 @@ def _line(held, of, limit=1.0):
         (50, 50, "holds", False),
         (48, 50, "holds", False),  # 96 %
         (47, 50, "holds for most draws", False),  # 94 %
-        (33, 50, "holds for most draws", True),  # [52 %, 78 %], with all lines [44 %, 83 %]
-        (31, 50, "undecided", True),  # [48 %, 74 %]
+        (33, 50, "holds for most draws", True),  # [51 %, 79 %]
+        (32, 50, "undecided", True),  # [49 %, 77 %]
         (25, 50, "undecided", True),
-        (14, 50, "fails on most draws", True),  # [17 %, 42 %], with all lines [13 %, 50.4 %]
+        (14, 50, "fails on most draws", True),  # [16 %, 42 %], with all lines [11 %, 51 %]
         (3, 50, "fails on most draws", False),
         (2, 50, "fails", False),
         (2, 2, "undecided", True),
-        (5, 5, "holds", True),  # [57 %, 100 %]
-        (4, 5, "undecided", True),
-        (0, 5, "fails", True),  # [0 %, 43 %]
+        (5, 5, "undecided", True),  # [48 %, 100 %]
+        (8, 8, "holds", True),  # [63 %, 100 %], with all lines [41 %, 100 %]
+        (12, 12, "holds", False),  # with all lines [55 %, 100 %]
+        (0, 5, "undecided", True),
+        (0, 12, "fails", False),
     ],
 )
 def test_verdicts(held, of, verdict, open_after_correction):
@@ -100,7 +117,7 @@ def test_verdicts(held, of, verdict, open_after_correction):
 
 
 def test_a_verdict_that_the_correction_undoes_is_marked():
-    frame = pandas.DataFrame([_line(*counts) for counts in ((5, 5), (2, 5), (50, 50))])
+    frame = pandas.DataFrame([_line(*counts) for counts in ((8, 8), (2, 5), (50, 50))])
     assert [claims_page.verdict(row) for row in frame.itertuples()] == [
         "holds; undecided after correction †",
         "undecided",
@@ -209,7 +226,7 @@ def test_digits_stand_in_for_mnist_and_that_is_said(monkeypatch):
     options = claims.chosen_images(claims.chosen("7"), None, "here")
     assert options == ({"dataset": "mnist", "data_dir": "here"}, "")
     study = claims.figures_study("images", ["fig4", "fig5"], 0, dataset="digits")
-    assert study.task.title == "8×8 digits" and len(study.over.axes[1]) == 5
+    assert study.task.title == "8×8 digits" and len(study.over.axes[1]) == 12
 
 
 @pytest.fixture
@@ -222,7 +239,7 @@ def small(monkeypatch):
         study = full_size(kind, *arguments, **options)
         smaller = {"samples": 20} if kind == "images" else {"samples": 10, "dim": 3}
         task = dataclasses.replace(study.task, **smaller)
-        return study.replace(task=task, rounds=4, every=4, calibration_trials=2)
+        return study.replace(task=task, rounds=4, every=2, calibration_trials=2)
 
     monkeypatch.setattr(claims, "figures_study", few)
 
@@ -234,7 +251,8 @@ def test_the_report_has_every_line(small, tmp_path):
     # With 3 draws no verdict is decided, so that none needs a mark.
     assert "Undecided" in report.remarks[1] and set(report.csv.verdict) == {"undecided"}
     rows, data = report.csv, report.dataset
-    assert len(rows) == len(report.table) - 1 == claim_parts.LINES
+    assert len(rows) == 2 * (len(report.table) - 1) == 2 * claim_parts.LINES
+    assert set(rows["round"]) == {2, 4} and "after 4 rounds" in report.remarks[0]
     assert set(rows.data) == {"synthetic regression", "8×8 digits"}
     rows.to_csv(tmp_path / "claims.csv", index=False)
     again = claims_page.read(tmp_path / "claims.csv")  # pages are made of the CSV alone
@@ -244,12 +262,16 @@ def test_the_report_has_every_line(small, tmp_path):
     gap = data.regression_gap.rename(regression_algorithm="a", regression_figure="f")
     for precoder, name in (("offline", "BAAF"), ("online", "BAAF, online")):
         other = name.replace("BAAF", "COTAF")
-        ratio = gap.sel(a=name, f="fig1").values / gap.sel(a=other, f="fig1").values
+        for place, r in enumerate((2, 4)):
+            ratio = gap.sel(a=name, f="fig1") / gap.sel(a=other, f="fig1")
+            ratio = ratio.isel(regression_round=place).values
+            own = rows[(rows.part == "1a") & (rows.precoder == precoder) & (rows["round"] == r)]
+            (row,) = own.itertuples()
+            assert row.holds_on == (ratio < 1).sum() and row.draws == 3
+            assert row.median == pytest.approx(np.median(ratio), rel=1e-5)
         np.testing.assert_allclose(data.effect.sel(part="1a", precoder=precoder), ratio)
-        (row,) = rows[(rows.part == "1a") & (rows.precoder == precoder)].itertuples()
-        assert row.holds_on == (ratio < 1).sum() and row.draws == 3
-        assert row.median == pytest.approx(np.median(ratio), rel=1e-5)
-    powers = {r.precoder: r.power_ratio for r in rows[rows.part == "2"].itertuples()}
+    last = claims_page.final(rows)
+    powers = {r.precoder: r.power_ratio for r in last[last.part == "2"].itertuples()}
     assert powers["online"] == pytest.approx(1.0, abs=1e-4) != powers["offline"]
     report.figure().savefig(tmp_path / "claims.png")
     with jo.style.drawn_for("paper"):
@@ -310,15 +332,16 @@ def test_bad_options_are_refused(options, words):
     [
         ("README.md", claims_page.short, claims_page.SHORT),
         ("docs/claims.md", claims_page.markdown, claims_page.FULL),
+        ("docs/claims.md", claims_page.by_round, claims_page.ROUNDS),
     ],
 )
 def test_pages_show_what_is_stored(page, made, mark):
     """Word for word: the table between its marks is made of docs/results/claims.csv."""
     shown = (ROOT / page).read_text(encoding="utf-8")
     frame = claims_page.read(ROOT / "docs" / "results" / "claims.csv")
-    assert len(frame) == claim_parts.LINES
+    assert len(claims_page.final(frame)) == claim_parts.LINES
     assert claims_page.put(made(frame), mark, shown) == shown
-    changed = frame.assign(holds_on=frame.holds_on.replace(13, 77))
+    changed = frame.assign(holds_on=frame.holds_on + 1)
     assert claims_page.put(made(changed), mark, shown) != shown
     with pytest.raises(ValueError, match="there is no"):
         claims_page.put(made(frame), mark, "a page without marks")

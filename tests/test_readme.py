@@ -168,17 +168,27 @@ def test_wise_page_runs_as_shown():
     assert "docs/wise.md" in README
 
 
+def test_speed_tables_are_made_of_the_stored_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import put_speed
+
+    results = json.loads(put_speed.RESULTS.read_text())
+    for path in ("README.md", "docs/throughput.md"):
+        page = (ROOT / path).read_text(encoding="utf-8")
+        assert put_speed.filled(page, results) == page
+        results["regression"][0]["rate"] *= 2
+        assert put_speed.filled(page, results) != page
+        results["regression"][0]["rate"] /= 2
+    noise_free = dict(results["regression"][0], noisy=False, trials=1)
+    words = put_speed.work_in_words(noise_free, results["regression"][0])
+    assert words == "FedAvg without noise, 1 trial"
+
+
 def test_throughput_tables_match_the_benchmark_results():
     """Find every row of the tables on the page and in README in the stored results."""
     folder = ROOT / "benchmarks" / "throughput" / "results"
     kept = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    rows = set()
-    for kind in ("regression", "full", "softmax", "cnn"):
-        facts = kept["against"][kind]
-        for contender in facts:
-            times = facts[0]["rate"] / contender["rate"]
-            rows.add((contender["name"], f"{contender['rate']:.1e}", f"{times:.2g}"))
-    rows |= {(name, f"{ns:.1f}") for name, ns in kept["limits"]["nanoseconds"].items()}
+    rows = {(name, f"{ns:.1f}") for name, ns in kept["limits"]["nanoseconds"].items()}
     for kind in ("regression", "softmax"):
         for name, value in kept["roofline"][kind].items():
             if isinstance(value, float) and " " in name:
@@ -187,5 +197,5 @@ def test_throughput_tables_match_the_benchmark_results():
     shown = re.findall(r"^\| (.+?) \|$", text.split("## Feature")[0], re.MULTILINE)
     tables = [tuple(cell.strip() for cell in row.split("|")) for row in shown]
     numbered = [row for row in tables if re.search(r"^[\d.]+(e[+-]\d+)?$", row[1])]
-    assert len(numbered) > 15
+    assert len(numbered) > 10
     assert set(numbered) <= rows, set(numbered) - rows

@@ -8,16 +8,20 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import jaxota as jo
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks" / "paper"))
 claims, design, effects, reproduction = map(
     importlib.import_module,
     ("claims", "reproduction_design", "reproduction_effects", "reproduction"),
 )
-new_draws, readings = map(importlib.import_module, ("new_draws", "readings"))
+claims_page, new_draws, readings = map(
+    importlib.import_module, ("claims_page", "new_draws", "readings")
+)
 PARTS = importlib.import_module("claim_parts").PARTS
 FAMILIES = list(design.FAMILIES.values())
 
@@ -227,7 +231,31 @@ def test_claims_together_by_hand():
     assert joint.tolist() == [True, True, False, False]
     every = new_draws.together(held, design.REGRESSION, design.REGRESSION.figures)
     assert every.tolist() == [False, True, False, False]
-    assert new_draws.in_words(joint) == "2 of 4 [7, 93] %"
+    assert new_draws.in_words(joint.sum(), 4) == "2 of 4 [7, 93] %"
+
+
+def test_the_table_of_readings_by_hand():
+    """Two readings of three draws; (3a) or (3b) is claim 3."""
+    held = {part.name: np.ones((3, 20), bool) for part in design.REGRESSION.parts}
+    held["3a"][:] = False
+    held["1a"][1:] = False
+    found = readings._by_words(held) | {
+        name: new_draws.together(held, design.REGRESSION, figures)
+        for name, figures in readings.JOINT.items()
+    }
+    assert list(found)[:7] == ["1a", "1b", "2", "3", "4", "5a", "5b"]
+    head, *lines = readings.table(readings.rows(dict.fromkeys(list(readings.READINGS)[:2], found)))
+    assert head[:3] == ["reading", "R", "1a"] and len(lines) == 2 * len(readings.ROUNDS)
+    assert lines[0][1:9] == ["20", "1", "3", "3", "3", "3", "3", "3"]
+    assert lines[0][9:] == ["1 of 3 [1, 91] %"] * 2
+    readings.draw(dict.fromkeys(list(readings.READINGS)[:2], found))
+
+
+def test_the_page_shows_the_stored_readings():
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    stored = pandas.read_csv(ROOT / "docs" / "results" / "readings.csv", dtype={"claim": str})
+    shown = claims_page.page(*readings.table(stored))
+    assert claims_page.put(shown, claims_page.READINGS, page) == page
 
 
 def _few(family, *names, **fields):
@@ -293,6 +321,9 @@ def test_the_report(small, tmp_path):
     with jo.style.drawn_for("paper"):
         report.figure().savefig(tmp_path / "paper.png")
     report.dataset.to_netcdf(tmp_path / "reproduction.nc", engine="h5netcdf")
+    alone = reproduction.reproduction(run, trials=2, seed=3, only="regression")  # as stored
+    assert set(alone.csv.part.str[0]) == set("12345") and "images" not in alone.caption
+    alone.figure().savefig(tmp_path / "regression.png")
 
 
 def _follows_from_scores(data, rows):
@@ -347,6 +378,7 @@ def test_images_have_a_quarter_of_the_trials():
     ("options", "words"),
     [
         ({"init_scale": 0.1}, "init_scale is not an option of reproduction"),
+        ({"only": "fig1"}, "only must be one of regression, images, got 'fig1'"),
         ({"rounds": 3}, "rounds is not an option of reproduction"),
         ({"trials": 0, "dataset": "digits"}, "trials must be a whole number ≥ 1, got 0"),
     ],

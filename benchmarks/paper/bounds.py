@@ -77,8 +77,9 @@ CASES = (
         jo.Channel(0.0),
         rounds=(50, 200, 800),
         task={"users": 20, "spread": 1.0},
-        cause="the proof takes the MMSE estimate to be unbiased, with the error of Prop. 1; its "
-        "prior, calibrated on a fifth of the data and with users taken as independent, is biased",
+        cause="the proof takes the MMSE estimate to be unbiased, with the error of Prop. 1, as "
+        "under a true prior; calibrated on a fifth of the data, with users taken as independent, "
+        "the prior is not true",
     ),
 )
 

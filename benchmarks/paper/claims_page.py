@@ -9,7 +9,7 @@ from claim_parts import LINES
 
 HEADINGS = ("claim", "precoder", "holds on", "share of draws", "median effect", "power", "verdict")
 # The marks of the tables in the pages.
-FULL, SHORT, ROUNDS = "claims", "claims in short", "claims by round"
+FULL, SHORT, ROUNDS, READINGS = "claims", "claims in short", "claims by round", "readings"
 SHOWN = {"regression": (5, 10, 20, 30, 60), "images": (10, 20, 50, 100)}  # rounds of that table
 UNITS = {"ratio": "×", "difference": "Δ", "points": "pp"}
 RULE = (
@@ -106,7 +106,7 @@ def by_round(frame):
             rows.append([f"({name}) {words}", *cells])
         if rows:
             head = [f"of {own.draws.iloc[0]} draws", *(f"R = {r}" for r in rounds)]
-            pages.append(_page(head, rows, []))
+            pages.append(page(head, *rows))
     return "\n".join(pages)
 
 
@@ -118,6 +118,11 @@ def put(text, mark, page):
     if not count:
         raise ValueError(f"there is no {begin} … {end} in the page")
     return changed
+
+
+def page(headings, *rows):
+    """A table as Markdown, header first."""
+    return _page(headings, rows, [])
 
 
 def _page(headings, rows, lines):

@@ -89,10 +89,10 @@ def main():
                 ("imbalanced", "COBAAF", "SCAFFOLD"),
             ):
                 gap = stats.paired(found[name, better][n], found[name, worse][n])
-                print(
-                    f"    {name:10} {better} − {worse}: {gap.mean:+.4f} ± {gap.half_width:.4f}",
-                    flush=True,
-                )
+                text = f"{gap.mean:+.4f} ± {gap.half_width:.4f}"
+                if gap.diverged:  # no mean of the others stands for them
+                    text = f"{gap.diverged} of {gap.trials} trials diverged"
+                print(f"    {name:10} {better} − {worse}: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,8 +85,7 @@ def together(held, family, figures):
     return np.all([np.any([held[part.name] for part in group], 0) for group in groups], 0)
 
 
-def in_words(held):
-    """Count and exact interval of draws on which something holds [draw]."""
-    count, draws = int(held.sum()), len(held)
-    low, high, _ = jo.stats.share(count, draws)
+def in_words(count, draws):
+    """Count of draws on which something holds, with its exact interval."""
+    low, high, _ = jo.stats.share(int(count), int(draws))
     return f"{count} of {draws} [{100 * low:.0f}, {100 * high:.0f}] %"

@@ -24,8 +24,9 @@ def draw(judged, scores, found):
         figure = Figure(figsize=size, dpi=300, layout="constrained")
         above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1 if paper else 1.15))
         heights = [len(each.family.parts) for each in judged.values()]
-        shape = {"nrows": 2, "height_ratios": heights} if paper else {"ncols": 2}
-        panels = above.subplots(**shape)
+        count = len(judged)
+        shape = {"nrows": count, "height_ratios": heights} if paper else {"ncols": count}
+        panels = above.subplots(**shape, squeeze=False).ravel()
         for axes, each in zip(panels, judged.values(), strict=True):
             image = _draw_effects(axes, each)
         bar = above.colorbar(image, ax=list(panels), pad=0.01, aspect=30)
@@ -61,8 +62,11 @@ def _draw_effects(axes, judged):
 
 def _draw_figures(below, judged, scores, found, paper):
     """A pair of panels for each figure, on one vertical scale: ours, and the chosen setting."""
-    grid = below.subplots(3, 2, sharey="row") if paper else below.subplots(2, 3, sharey="col").T
-    for pair, name in zip(grid, DRAWN, strict=True):
+    drawn = [name for name in DRAWN if name in scores]
+    shape = (len(drawn), 2) if paper else (2, len(drawn))
+    grid = below.subplots(*shape, sharey="row" if paper else "col", squeeze=False)
+    grid = grid if paper else grid.T
+    for pair, name in zip(grid, drawn, strict=True):
         (own,) = [each for each in judged.values() if name in each.family.figures]
         place = own.place_of_figure(name)
         _draw_curves(pair[0], own.family, scores[name], name, 0, f"{name}, ours")

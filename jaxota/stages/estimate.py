@@ -198,7 +198,11 @@ class PooledMMSE:
 
 @part
 class JamesStein:
-    """Positive-part James-Stein shrinkage of the update (or control) to zero: no prior, no plan."""
+    """Positive-part James-Stein shrinkage of the update (or control) to zero: no prior, no plan.
+
+    For d ≥ 3 and Gaussian noise of known variance, its expected squared error is below that of
+    `Identity`.
+    """
 
     needs = ()
     start, spread, check = no_memory, _flat_prior, _check_noise

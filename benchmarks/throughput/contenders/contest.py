@@ -51,12 +51,13 @@ def take_part(
     trials: int | None = None,
     rounds: int | None = None,
     minibatches: bool = True,
+    more: dict[str, Any] | None = None,
 ) -> None:
     """What a contender calls: its facts as a line of JSON.
 
     `about` tells versions and the like. A slow contender takes fewer `trials` and `rounds` than the
     work has, and draws no noise; its rate is what counts. Without `minibatches` the gradient is of
-    all samples.
+    all samples. `more` facts may be found by running.
     """
     work, repeats = Work.load(sys.argv[1]), int(sys.argv[2])
     still = run = prepare(work._replace(ratio=0.0))
@@ -73,10 +74,13 @@ def take_part(
         seconds.append(time.perf_counter() - start)
     facts = {
         "about": {"cores": len(os.sched_getaffinity(0)), **about},
+        "trials": len(models),
+        "rounds": rounds,
         "user_steps": len(models) * rounds * len(work.features) * work.steps,
         "first": seconds[0],
         "seconds": seconds[1:],
         "checked": np.asarray(checked, float).tolist(),
         "noise": noise,
+        **(more or {}),
     }
     print(json.dumps(facts))
