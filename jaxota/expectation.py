@@ -22,7 +22,8 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel, Ideal
 from jaxota.tasks.problem import Task
 from jaxota.theory import links
-from jaxota.theory.recursion import Data, run
+from jaxota.theory.recursion import run
+from jaxota.theory.steps import Data
 
 if TYPE_CHECKING:
     import xarray

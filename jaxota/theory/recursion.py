@@ -26,18 +26,7 @@ from jaxtyping import Array, Float
 
 from jaxota._core.part import Scalar
 from jaxota.algorithms import Algorithm
-
-PACKED = 20  # parameters up to which the noise of gradients is one matrix
-
-
-class Data(NamedTuple):
-    """The users' least squares problems, in float64."""
-
-    hessians: Float[Array, "user d d"]
-    slopes: Float[Array, "user d"]  # −∇f_i(0)
-    features: Float[Array, "user sample d"]
-    targets: Float[Array, "user sample"]
-    counts: Float[Array, "user"]
+from jaxota.theory.steps import Data, Walk, gradient_map, gradient_noise, prepare, take_steps
 
 
 class Link(NamedTuple):
@@ -93,7 +82,7 @@ def run(
     steps, memory = local.linear_steps(), server.start(jnp.zeros(1))
     dim, controlled = data.slopes.shape[1], local.controlled
     model = jnp.eye(dim, dim + 1)  # θ^0 as a map of (θ^0, 1)
-    gradients = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, model)
+    gradients = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, model)
     controls = gradients if steps.warm_start else jnp.zeros_like(gradients)
     held = len(server.affine(memory)[0]) - 1
     first = [model, *[0.0 * model] * held]
@@ -103,23 +92,26 @@ def run(
     start = jnp.concatenate([*first, jnp.eye(1, dim + 1, dim)])
     # Without a warm start the steps of round 1 are plain. Controls that users hold are 0 then.
     corrected = jnp.ones(rounds).at[0].set(float(steps.warm_start or air.covariance is not None))
-    sizes = jnp.broadcast_to(jnp.asarray(steps.step_size, "float64"), rounds)
-    operators = _operators(data) if steps.batch is not None else None
-    one_round = functools.partial(_one_round, local, server, steps, data, operators, held)
+    operators = gradient_noise(data) if steps.batch is not None else None
+    walk = functools.partial(prepare, local.steps, steps)
+    walk_all = jax.vmap(walk, (None, 0, 0))
+    sizes = jnp.asarray(steps.step_size, "float64")
+    # With one step size, everything is prepared once; with one a round, in each of them.
+    walks = walk_all(sizes, data, operators) if sizes.ndim == 0 else None
+    sizes = jnp.broadcast_to(sizes, rounds)
+
+    def one_round(carry: Any, row: Any) -> Any:
+        ready = walks if walks is not None else walk_all(row[1], data, operators)
+        return _one_round(local, server, data, ready, held, carry, row)
+
     return jax.lax.scan(one_round, (start @ start.T, memory), (corrected, sizes, air))[1]
-
-
-def _gradient(hessian: Array, slope: Array, place: Float[Array, "d m"]) -> Float[Array, "d m"]:
-    """Return ∇f_i at the model `place`·s, as a map of s."""
-    return (hessian @ place).at[:, -1].add(-slope)
 
 
 def _one_round(
     local: Any,
     server: Any,
-    steps: Any,
     data: Data,
-    operators: Array | None,
+    walks: Walk,
     held: int,
     carry: tuple[Float[Array, "m m"], Any],
     row: tuple[Scalar, Scalar, Air],
@@ -132,14 +124,15 @@ def _one_round(
     correction = jnp.zeros((users, dim, size))
     if local.controlled:
         if air.covariance is None:
-            past = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, past[0])
+            past = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, past[0])
         correction = corrected * (places[control][None] - past)
-    walk = functools.partial(_walk, local.steps, steps, step_size, places[0], s)
-    phi, second = jax.vmap(walk)(data, operators, correction)
+    pull = local.linear_steps().pull * places[0]
+    drift = step_size * (pull[None] - correction).at[:, :, -1].add(data.slopes)
+    phi, second = jax.vmap(take_steps, (0, 0, 0, None, None))(walks, data, drift, places[0], s)
     explained = _congruence(phi, s)
     blocks = [Values(places[0], phi - places[0][None], second - explained)]
     if local.controlled:
-        controls = jax.vmap(_gradient, (0, 0, None))(data.hessians, data.slopes, places[0])
+        controls = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, places[0])
         blocks.append(Values(jnp.zeros((dim, size)), controls, None))
     received = [_receive(s, block, link) for block, link in zip(blocks, air.links, strict=False)]
     records, estimates, noises = zip(*received, strict=True)
@@ -172,89 +165,6 @@ def _one_round(
     return (after, memory), (after, records)
 
 
-def _walk(
-    count: int,
-    steps: Any,
-    step_size: Scalar,
-    start: Float[Array, "d m"],
-    s: Float[Array, "m m"],
-    data: Data,
-    operator: Array | None,
-    correction: Float[Array, "d m"],
-) -> tuple[Float[Array, "d m"], Float[Array, "d d"]]:
-    """Return Φ_i and E[θ_i θ_iᵀ] of one user after its K steps.
-
-    A step is θ ← A θ + w − η·(g − E[g | θ]), with A = (1 − ημ)·I − ηH and w a map of s.
-    """
-    dim, pull = len(data.slopes), steps.pull
-    shrink = (1.0 - step_size * pull) * jnp.eye(dim) - step_size * data.hessians
-    shift = step_size * ((pull * start).at[:, -1].add(data.slopes) - correction)
-    square, drift = shift @ s @ shift.T, shift @ s[:, -1:]
-    begin = start @ s
-    eye, zeros = jnp.eye(dim), jnp.zeros((dim, dim))
-    # Side by side: A^k, Σ_j A^j, E[θ wᵀ], E[θ], E[θ θᵀ].
-    before = jnp.concatenate([eye, zeros, begin @ shift.T, begin[:, -1:], begin @ start.T], 1)
-    added = jnp.concatenate([zeros, eye, square, drift], 1)
-    split = (dim, 2 * dim, 3 * dim, 3 * dim + 1)
-
-    def step(x: Array, _: None) -> tuple[Array, None]:
-        *_, mean, second = jnp.split(x, split, 1)
-        y = shrink @ x
-        *_, cross, _, shrunk = jnp.split(y, split, 1)
-        after = shrunk @ shrink.T + cross + cross.T + square
-        if steps.batch is not None:
-            noise = _gradient_covariance(data, operator, mean[:, 0], second)
-            after += step_size**2 / steps.batch * noise
-        return jnp.concatenate([y[:, : split[-1]] + added, after], 1), None
-
-    powers, sums, *_, second = jnp.split(jax.lax.scan(step, before, None, count)[0], split, 1)
-    return powers @ start + sums @ shift, second
-
-
-def _gradient_covariance(
-    data: Data, operator: Array | None, mean: Float[Array, "d"], second: Float[Array, "d d"]
-) -> Float[Array, "d d"]:
-    """Return E[Cov(g | θ)] for the gradient g of one sample."""
-    hessian, slope, features, targets, count = data
-    if operator is not None:
-        rows, columns = np.triu_indices(len(slope))
-        places = np.zeros((len(slope), len(slope)), int)
-        places[rows, columns] = places[columns, rows] = np.arange(len(rows))
-        packed = jnp.concatenate([second[rows, columns], mean, jnp.ones(1)])
-        return (operator @ packed)[places]
-    square = ((features @ second) * features).sum(1)
-    residual = square - 2.0 * targets * (features @ mean) + targets**2  # E(a_jᵀθ − b_j)²
-    sample = 4.0 / count * (features.T @ (residual[:, None] * features))
-    cross = jnp.outer(hessian @ mean, slope)
-    return sample - (hessian @ second @ hessian - cross - cross.T + jnp.outer(slope, slope))
-
-
-def _operators(data: Data) -> Float[Array, "user p q"] | None:
-    """Return `_gradient_covariance` of every user as a matrix, None where samples cost less.
-
-    It acts on the upper triangle of E[θ θᵀ], E[θ] and 1. Applied, it takes about d⁴/4
-    multiplications; the samples take 2·D·d².
-    """
-    samples, dim = data.features.shape[1:]
-    if dim > PACKED or dim**2 > 8 * samples:
-        return None
-    i, j = np.triu_indices(dim)
-    weight = np.where(i == j, 0.5, 1.0)  # of two symmetric entries
-
-    def user(own: Data) -> Array:
-        h, b, a, y, count = own
-        pairs = a[:, i] * a[:, j]
-        residuals = jnp.concatenate(
-            [2 * weight[None] * pairs, -2.0 * y[:, None] * a, y[:, None] ** 2], 1
-        )
-        products = weight[None] * (h[i][:, i] * h[j][:, j] + h[i][:, j] * h[j][:, i])
-        crosses = -h[i] * b[j][:, None] - h[j] * b[i][:, None]
-        full = jnp.concatenate([products, crosses, (b[i] * b[j])[:, None]], 1)
-        return 4.0 / count * (pairs.T @ residuals) - full
-
-    return jax.vmap(user)(data)
-
-
 def _congruence(maps: Float[Array, "*user d m"], s: Float[Array, "m m"]) -> Array:
     """Return maps·S·mapsᵀ."""
     return (maps @ s) @ jnp.swapaxes(maps, -1, -2)
@@ -267,8 +177,10 @@ def _receive(
     origin, maps, covariances = block
     users, dim, size = maps.shape
     held = maps + origin[None]  # θ_i, or c_i
-    squares = jnp.trace(_congruence(maps, s), axis1=1, axis2=2)
-    held_squares = jnp.trace(_congruence(held, s), axis1=1, axis2=2)
+    product = maps @ s
+    squares = (product * maps).sum((1, 2))
+    crosses = (product * origin[None]).sum((1, 2))
+    held_squares = squares + 2.0 * crosses + jnp.trace(_congruence(origin, s))
     own = jnp.zeros(users) if covariances is None else jnp.trace(covariances, axis1=1, axis2=2)
     energies = squares + own
     y = jnp.stack([origin, jnp.zeros((dim, size)).at[:, -1].set(1.0), *maps])
