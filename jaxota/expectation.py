@@ -269,7 +269,9 @@ def _link(
         energy = algorithm.precode.energy(block)
         received = jnp.where(noise == 0, 0.0, noise * energy) / floor**2
         affine = estimate.affine(jnp.sqrt(received) / users, block, ideal_link(users))
-        return Link(*(jnp.asarray(x, "float64") for x in (energy, received, *affine)))
+        kept = affine.keep - affine.gain
+        values = energy, received, affine.gain, affine.offset, kept
+        return Link(*(jnp.asarray(x, "float64") for x in values))
 
     if rows is None:
         return jax.tree.map(lambda x: x * ones, one(None))

@@ -3,7 +3,7 @@
 Without noise every estimator is the identity.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Estimator(Protocol):
     """The server's estimate of the average, such as `Identity`, `MMSE` or `JamesStein`.
 
-    An estimator that needs scalars from the users may count them in `reports`, for the ledger.
+    An estimator that needs scalars from the users may count them in `reports`, for the ledger. One
+    that is affine in what it receives may say so to `exact` by `affine(deviation, block, link)`.
     """
 
     @property
@@ -38,6 +39,14 @@ class Estimator(Protocol):
 
         `received` [d] is the average of the values plus noise of standard deviation √ν.
         """
+
+
+class Affine(NamedTuple):
+    """An estimate keep·origin + gain·received + offset, for `exact`."""
+
+    keep: Scalar
+    gain: Scalar
+    offset: Scalar
 
 
 def _flat_prior(self: object, moments: Moments, count: Scalar) -> Scalar:
@@ -82,15 +91,11 @@ def _shrinkage(deviation: Scalar, var: Scalar) -> Scalar:
     return 1.0 / (1.0 + (deviation / jnp.sqrt(var)) ** 2)
 
 
-# (gain, offset, kept) of an estimate gain·(origin + received) + offset + kept·origin.
-Affine: TypeAlias = tuple[Scalar, Scalar, Scalar]
-
-
 def _affine_mean(self: Any, deviation: Scalar, block: Block, link: Link) -> Affine:
-    """Return the affine map of a conditional mean."""
+    """Return the conditional mean as an affine map."""
     mean, var = self.prior(block, link)
     gain = jnp.where(deviation == 0, 1.0, _shrinkage(deviation, var))
-    return gain, (1.0 - gain) * mean, jnp.float32(0.0)
+    return Affine(gain, gain, (1.0 - gain) * mean)
 
 
 @part
@@ -101,7 +106,7 @@ class Identity:
     start, spread = no_memory, _flat_prior
 
     def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
-        return jnp.float32(1.0), jnp.float32(0.0), jnp.float32(0.0)
+        return Affine(jnp.float32(1.0), jnp.float32(1.0), jnp.float32(0.0))
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
@@ -145,8 +150,7 @@ class UpdateMMSE:
         return _average_of_independent(mean, var, link)
 
     def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
-        gain, offset, _ = _affine_mean(self, deviation, block, link)
-        return gain, offset, 1.0 - gain
+        return _affine_mean(self, deviation, block, link)._replace(keep=jnp.float32(1.0))
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory
