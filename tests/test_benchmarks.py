@@ -59,7 +59,7 @@ def test_contenders_compute_the_same(against, small, script, tmp_path):
     contender = against.Contender(script, script, noisy=facts["noise"] is not None)
     assert contender.noisy == (script != "numpy_loop")
     against.check("regression", contender, facts, small, facts)
-    assert len(facts["seconds"]) == 1 and facts["user_steps"] % (20 * 10) == 0
+    assert len(facts["seconds"]) >= 1 and facts["user_steps"] % (20 * 10) == 0
 
 
 @pytest.mark.parametrize("fault", ["models", "noise"])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LEAST = 1.0  # seconds of all repetitions together, so that quick contenders have more of them
 Run = Callable[[np.ndarray, int, bool], np.ndarray]
 
 
@@ -68,7 +69,7 @@ def take_part(
         noise = ((next(both) - next(both)) ** 2).mean(-1).tolist()  # [trial]
     models, rounds = work.models[:trials], min(rounds or work.rounds, work.rounds)
     seconds = []
-    for _ in range(1 + repeats):  # the first one warms up
+    while len(seconds) < 1 + repeats or sum(seconds[1:]) < LEAST:  # the first one warms up
         start = time.perf_counter()
         run(models, rounds, not minibatches)
         seconds.append(time.perf_counter() - start)
