@@ -190,7 +190,8 @@ def rows():
     for cls in (jo.SGD, jo.Proximal, jo.ControlVariateSGD):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(local=cls(**k))), cls)
         found[f"jo.{cls.__name__}"] = Row(call, LOCAL, fields(cls, **rule))
-    paths = {"trusting": flag, "striding": flag, "gradients": flag}
+    paths = dict.fromkeys(("trusting", "striding", "gradients", "coded"), flag)
+    paths["longest"] = numbers(np.nan, 0, -1, [1.0, 2.0])
     for cls, other in (
         (jo.PathCorrectedSGD, lambda part: {"local": part}),
         (jo.Clipped, lambda part: {"compress": part}),
@@ -284,7 +285,7 @@ def of_tasks():
         "tasks.synthetic_regression": Row(
             synthetic,
             {},
-            fields(jo.tasks.synthetic_regression, key=key, redraw=flag)
+            fields(jo.tasks.synthetic_regression, key=key, redraw=flag, rotate=flag)
             | dict.fromkeys(("users", "samples", "dim"), Kind([*count.junk, 10**9], count.made))
             | {"data_spread": at_least_0, "model_spread": at_least_0},
         ),

@@ -304,9 +304,9 @@ class Innovations:
 
 def coded_direction(principal: Vector) -> Vector:
     """Return the unit vector along the principal direction, along the ones before there is any."""
-    length = jnp.linalg.norm(principal)
-    ones = jnp.full_like(principal, principal.size**-0.5)
-    return jnp.where(length > 0, principal / jnp.where(length > 0, length, 1.0), ones)
+    largest = jnp.abs(principal).max()  # divided out, as ‖y‖⁴ may be no float32
+    scaled = jnp.where(largest > 0, principal / jnp.where(largest > 0, largest, 1.0), 1.0)
+    return scaled / jnp.linalg.norm(scaled)
 
 
 def similarity(a: Vector, b: Vector) -> Scalar:
