@@ -192,7 +192,7 @@ def _program(
     def setting(values: list[Any]) -> tuple[Array, Expected]:
         return _expected(rounds, sets=sets, **jax.tree.unflatten(structure, values))
 
-    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+    return one_by_one(setting, axes, values)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
@@ -207,7 +207,22 @@ def _plan_program(
         problem = jax.tree.unflatten(structure, values).problem(0)
         return _plan(rounds, double(algorithm), problem)
 
-    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+    return one_by_one(setting, axes, values)
+
+
+def one_by_one(setting: Any, axes: tuple[int | None, ...], values: list[Any]) -> Any:
+    """Compute one setting, or several one after the other: their operators stay in the cache."""
+    if 0 not in axes:
+        return setting(values)
+    swept = [v for v, axis in zip(values, axes, strict=True) if axis == 0]
+
+    def one(rows: list[Any]) -> Any:
+        taken = iter(rows)
+        return setting(
+            [next(taken) if axis == 0 else v for v, axis in zip(values, axes, strict=True)]
+        )
+
+    return jax.lax.map(one, swept)
 
 
 def double(parts: Any) -> Any:
