@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxota._core import arguments, inputs
-from jaxota._core.part import part, suggest_keywords
+from jaxota._core.part import Scalar, part, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free
@@ -110,7 +110,7 @@ def exact(
         raise InputError(f"swept fields go in step and must be of one length ≥ 1, got {lengths}")
     pairs = zip(paths.values(), values, strict=True)
     first = jax.tree.unflatten(structure, [v[0] if more else v for more, v in pairs])
-    sets = _check_linear(parts["algorithm"], parts["channel"], first["task"])
+    sets = check_linear(parts["algorithm"], parts["channel"], first["task"])
     axes = tuple(0 if more else None for more in paths.values())
     with jax.enable_x64(True):
         energies, expected = jax.device_get(_program(rounds, structure, axes, values, sets))
@@ -135,13 +135,13 @@ def exact_plan(algorithm: Algorithm, task: Task, rounds: int) -> Plan:
     axes = tuple(0 if path in swept else None for path in inputs.extra_axes(task, "task"))
     pairs = zip(axes, values, strict=True)
     first = jax.tree.unflatten(structure, [v if axis is None else v[0] for axis, v in pairs])
-    _check_linear(rule, checked["channel"], first)
+    check_linear(rule, checked["channel"], first)
     with jax.enable_x64(True):
         plan = jax.device_get(_plan_program(rounds, rule, structure, axes, values))
     return jax.tree.map(np.float32, plan)
 
 
-def _check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | None:
+def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | None:
     """Raise InputError at the first part whose map of moments is not known.
 
     Returns:
@@ -193,7 +193,7 @@ def _program(
     def setting(values: list[Any]) -> tuple[Array, Expected]:
         return _expected(rounds, sets=sets, **jax.tree.unflatten(structure, values))
 
-    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+    return one_by_one(setting, axes, values)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
@@ -206,39 +206,49 @@ def _plan_program(
 ) -> Plan:
     def setting(values: list[Any]) -> Plan:
         problem = jax.tree.unflatten(structure, values).problem(0)
-        return _plan(rounds, _doubles(algorithm), problem)
+        return _plan(rounds, double(algorithm), problem)
 
-    return jax.vmap(setting, (list(axes),))(values) if 0 in axes else setting(values)
+    return one_by_one(setting, axes, values)
 
 
-def _doubles(parts: Any) -> Any:
+def one_by_one(setting: Any, axes: tuple[int | None, ...], values: list[Any]) -> Any:
+    """Compute one setting, or several one after the other: their operators stay in the cache."""
+    if 0 not in axes:
+        return setting(values)
+    swept = [v for v, axis in zip(values, axes, strict=True) if axis == 0]
+
+    def one(rows: list[Any]) -> Any:
+        taken = iter(rows)
+        return setting(
+            [next(taken) if axis == 0 else v for v, axis in zip(values, axes, strict=True)]
+        )
+
+    return jax.lax.map(one, swept)
+
+
+def double(parts: Any) -> Any:
     """Return parts with their numbers in float64."""
 
-    def double(leaf: Array) -> Array:
+    def cast(leaf: Array) -> Array:
         return leaf.astype("float64") if leaf.dtype == np.float32 else leaf
 
-    return jax.tree.map(double, parts)
+    return jax.tree.map(cast, parts)
 
 
 def _expected(
     rounds: int, algorithm: Algorithm, channel: Channel, task: Any, plan: Plan | None, sets: Any
 ) -> tuple[Array, Expected]:
     """Return the full-power energies [block, round] and the expectations of one setting."""
-    problem, (algorithm, channel, plan) = task.problem(0), _doubles((algorithm, channel, plan))
+    problem, (algorithm, channel, plan) = task.problem(0), double((algorithm, channel, plan))
     if algorithm.needs and plan is None:
         plan = _plan(rounds, algorithm, problem)
     rows: Any = algorithm.moments(plan, rounds) or None
     carrier = algorithm.medium(channel)
     air, deviations, shares = links.air(rounds, algorithm, carrier, problem, rows, sets)
-    data, dim = _data(problem), problem.dim
+    data, dim = task_data(problem), problem.dim
     states, records = run(rounds, algorithm, data, air)
-    half = data.hessians.mean(0) / 2.0
-    optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
-    residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
-    least = ((residual**2).sum(1) / data.counts).mean()
+    gap, least = gaps(data, states)
     mean, second = states[:, :dim, -1], states[:, :dim, :dim]
-    gap = jnp.einsum("rde,de->r", second, half) - 2.0 * (mean @ half @ optimum)
-    gap += optimum @ half @ optimum
     results: dict[str, Any] = {}
     every = zip(("", "control_"), air.links, records, deviations, shares, strict=False)
     for name, link, record, deviation, share in every:
@@ -249,7 +259,18 @@ def _expected(
     return jnp.stack([link.energy for link in air.links]), expected
 
 
-def _data(problem: Any) -> Data:
+def gaps(data: Data, states: Float[Array, "round m m"]) -> tuple[Float[Array, "round"], Scalar]:
+    """Return E[F(θ̂)] − F(θ*) of every round, and F(θ*)."""
+    dim, half = data.slopes.shape[1], data.hessians.mean(0) / 2.0
+    optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
+    residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
+    least = ((residual**2).sum(1) / data.counts).mean()
+    mean, second = states[:, :dim, -1], states[:, :dim, :dim]
+    gap = jnp.einsum("rde,de->r", second, half) - 2.0 * (mean @ half @ optimum)
+    return gap + optimum @ half @ optimum, least
+
+
+def task_data(problem: Any) -> Data:
     """Return a problem's data in float64, with Hessians of that precision."""
     features, targets, counts = (
         x.astype("float64") for x in (problem.features, problem.targets, problem.counts)
@@ -263,7 +284,7 @@ def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
     """Return the plan of noise-free runs on the calibration share of the data."""
     rule = noise_free(algorithm)
     air, *_ = links.air(rounds, rule, Ideal(), problem, None, None)
-    _, (model, *control) = run(rounds, rule, _data(problem.head()), air)
+    _, (model, *control) = run(rounds, rule, task_data(problem.head()), air)
     others = {"average_mean": model.average_mean, "average_var": model.average_var}
     others |= {"update_mean": model.sent_mean, "update_var": model.sent_var}
     plan = Plan(model.energy.max(1), model.mean, model.var, **others)

@@ -80,6 +80,8 @@ def parser() -> argparse.ArgumentParser:
     _add_settings(verb)
     _add(verb, "--out DIR", "folder to write to (figures)", type=Path, default=Path("figures"))
     _add(verb, "--resume", "keep finished chunks in DIR/NAME.parts, and reuse those there")
+    _add(verb, "--exact", "draw exact curves through the trials' bands (regression figures)")
+    _add(verb, "--best", "compare with the best plan of a class, tuned for the task")
     _add_pictures(verb)
 
     verb = add("sweep", "run a figure or your own study over a grid of settings")
@@ -90,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     _add(verb, "--keep WHAT", "keep all trials (trials) or moments (mean)")
     _add(verb, "--max-bytes SIZE", "refuse more bytes of results (20G)", default="20G")
     _add(verb, "--max-programs N", "refuse more programs (100)", type=int, default=100)
+    _add(verb, "--exact", "compute expected results in the place of trials, without a store")
     _add(verb, "--dry-run", "print how large the sweep is and how long it takes, and stop")
     _add_settings(verb)
     _add(verb, "--out DIR", "folder of the store (sweeps/NAME)", type=Path)
@@ -183,7 +186,7 @@ def run_(arguments: argparse.Namespace) -> int:
         runner = run.Runner(out, tell, command, in_parts, memory, shard, executor)
         try:
             options = run.typed_options(chosen, arguments, arguments.set)
-            result = run.run(chosen, runner, options)
+            result = run.run(chosen, runner, options, arguments.exact, arguments.best)
         except run.Incomplete as how:
             process.say(f"{chosen.name}: chunks of other shards are missing: {how}")
             return 0
@@ -211,6 +214,9 @@ def sweep_(arguments: argparse.Namespace) -> int:
     process.prepare()
     with process.progress(name) as tell:
         study = run.swept_study(arguments)
+        if arguments.exact:
+            tell("computing expectations")
+            return _sweep_exactly(study, arguments.out or Path("sweeps") / study.name)
         job = StudyJob(study, memory, programs)
         out = arguments.out or Path("sweeps") / study.name
         run.refuse_too_much(job, limit, programs, out)
@@ -228,6 +234,17 @@ def sweep_(arguments: argparse.Namespace) -> int:
     rest = f", all of them: jaxota show {out}, or jo.open({str(out)!r})"
     rest = "; other shards, or --resume, do the rest" if done < chunks else rest
     process.say(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
+    return 0
+
+
+def _sweep_exactly(study: Any, out: Path) -> int:
+    """Write the expected results of a study over its grid, as exact.csv and exact.nc."""
+    from jaxota import reports
+    from jaxota.study.expected import report_of_grid
+
+    process.out = out
+    result = report_of_grid(study)
+    show(result, reports.write(result, out, formats=(), data=("csv", "nc")))
     return 0
 
 

@@ -140,11 +140,32 @@ def _parsed(name: str, text: str, default: Any) -> Any:
     raise InputError(f"--set {name} must be of type {type(default).__name__}, got {text!r}")
 
 
-def run(chosen: Runnable, runner: "Runner", options: dict[str, Any]) -> Report:
-    """Run what was loaded, and report it with the time that it took."""
+def run(
+    chosen: Runnable,
+    runner: "Runner",
+    options: dict[str, Any],
+    exact: bool = False,
+    best: bool = False,
+) -> Report:
+    """Run what was loaded, and report it with the time that it took.
+
+    `exact` adds exact curves to the report of a figure or a study, `best` a tuned plan.
+    """
     if "dataset" in chosen.options:
         process.silence_downloads()
+    if (exact or best) and isinstance(chosen, Experiment):
+        flag = "--exact" if exact else "--best"
+        raise InputError(f"{flag} is for figures and studies, and {chosen.name} is an experiment")
     report = chosen(runner, **options)
+    if exact or best:
+        from jaxota.study import expected
+
+        study = chosen.study(**options)  # type: ignore[union-attr]
+        runner.progress("computing expectations")
+        if exact:
+            report = expected.beside_trials(report, study, report.dataset)
+        if best:
+            report = expected.with_best(report, study)
     # An experiment may run several studies, and says itself what they left out.
     diverged = [] if isinstance(chosen, Experiment) else sorted(runner.uncalibrated)
     remarks = [f"{k}: its calibration diverged, and every trial with it." for k in diverged]

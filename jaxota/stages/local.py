@@ -59,13 +59,13 @@ class LinearSteps(NamedTuple):
     Attributes:
         step_size: η of all rounds, or [round].
         batch: samples of a minibatch, drawn with replacement; None for the whole local set.
-        pull: factor of the displacement.
+        pull: factor of the displacement; None for none.
         warm_start: whether controls start from gradients at the initial model.
     """
 
     step_size: Array
     batch: int | None
-    pull: Scalar | float = 0.0
+    pull: Scalar | None = None
     warm_start: bool = False
 
 

@@ -93,16 +93,16 @@ def run(
     # Without a warm start the steps of round 1 are plain. Controls that users hold are 0 then.
     corrected = jnp.ones(rounds).at[0].set(float(steps.warm_start or air.covariance is not None))
     operators = gradient_noise(data) if steps.batch is not None else None
-    walk = functools.partial(prepare, local.steps, steps)
-    walk_all = jax.vmap(walk, (None, 0, 0))
     sizes = jnp.asarray(steps.step_size, "float64")
+    whole = sizes.ndim == 0 and not controlled and steps.pull is None
+    walk_all = jax.vmap(functools.partial(prepare, local.steps, steps, whole), (None, 0, 0))
     # With one step size, everything is prepared once; with one a round, in each of them.
     walks = walk_all(sizes, data, operators) if sizes.ndim == 0 else None
     sizes = jnp.broadcast_to(sizes, rounds)
 
     def one_round(carry: Any, row: Any) -> Any:
         ready = walks if walks is not None else walk_all(row[1], data, operators)
-        return _one_round(local, server, data, ready, held, carry, row)
+        return _one_round(local, server, data, ready, whole, held, carry, row)
 
     return jax.lax.scan(one_round, (start @ start.T, memory), (corrected, sizes, air))[1]
 
@@ -112,6 +112,7 @@ def _one_round(
     server: Any,
     data: Data,
     walks: Walk,
+    whole: bool,
     held: int,
     carry: tuple[Float[Array, "m m"], Any],
     row: tuple[Scalar, Scalar, Air],
@@ -126,9 +127,11 @@ def _one_round(
         if air.covariance is None:
             past = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, past[0])
         correction = corrected * (places[control][None] - past)
-    pull = local.linear_steps().pull * places[0]
+    pull = local.linear_steps().pull
+    pull = (0.0 if pull is None else pull) * places[0]
     drift = step_size * (pull[None] - correction).at[:, :, -1].add(data.slopes)
-    phi, second = jax.vmap(take_steps, (0, 0, 0, None, None))(walks, data, drift, places[0], s)
+    walk = jax.vmap(functools.partial(take_steps, whole), (0, 0, 0, None, None))
+    phi, second = walk(walks, data, drift, places[0], s)
     explained = _congruence(phi, s)
     blocks = [Values(places[0], phi - places[0][None], second - explained)]
     if local.controlled:

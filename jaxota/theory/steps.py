@@ -33,13 +33,19 @@ class Walk(NamedTuple):
     before: Float[Array, "k*d 2d"]  # (A^k, Σ_{j<k} A^j), for k = 0 … K − 1
     after: Float[Array, "k*d 2d"]  # the same for k = 1 … K
     noise: Scalar  # η²/m, 0 for full gradients
-    packed: Float[Array, "p q"] | None  # the map of E[θ θᵀ] by a step, packed, with noise
+    packed: Float[Array, "p q"] | None  # the map of E[θ θᵀ] by a step, or by all K, with noise
 
 
-def prepare(count: int, steps: Any, step_size: Scalar, own: Data, operator: Array | None) -> Walk:
-    """Return what one user's steps need in any round with this step size."""
+def prepare(
+    count: int, steps: Any, whole: bool, step_size: Scalar, own: Data, operator: Array | None
+) -> Walk:
+    """Return what one user's steps need in any round with this step size.
+
+    Where w is a constant and no map of s, all K steps are one matrix, the `whole` walk.
+    """
     dim = len(own.slopes)
-    shrink = (1.0 - step_size * steps.pull) * jnp.eye(dim) - step_size * own.hessians
+    pull = 0.0 if steps.pull is None else steps.pull
+    shrink = (1.0 - step_size * pull) * jnp.eye(dim) - step_size * own.hessians
 
     def multiply(power: Array, _: None) -> tuple[Array, Array]:
         return shrink @ power, power
@@ -52,11 +58,19 @@ def prepare(count: int, steps: Any, step_size: Scalar, own: Data, operator: Arra
     noise = step_size**2 / steps.batch if steps.batch is not None else jnp.zeros(())
     if operator is None:
         return Walk(*stacks, noise, None)
-    square = jnp.pad(_packed_congruence(shrink), ((0, 0), (0, dim + 1)))
-    return Walk(*stacks, noise, square + noise * operator)
+    packed = jnp.pad(_packed_congruence(shrink), ((0, 0), (0, dim + 1))) + noise * operator
+    if whole:
+        (i, j), w, size = np.triu_indices(dim), step_size * own.slopes, len(packed)
+        crosses = shrink[i] * w[j][:, None] + shrink[j] * w[i][:, None]
+        packed = packed.at[:, size:].add(jnp.concatenate([crosses, (w[i] * w[j])[:, None]], 1))
+        mean = jnp.pad(jnp.concatenate([shrink, w[:, None]], 1), ((0, 0), (size, 0)))
+        one_step = jnp.concatenate([packed, mean, jnp.eye(1, packed.shape[1], packed.shape[1] - 1)])
+        packed = jnp.linalg.matrix_power(one_step, count)[:size]
+    return Walk(*stacks, noise, packed)
 
 
 def take_steps(
+    whole: bool,
     walk: Walk,
     own: Data,
     drift: Float[Array, "d m"],
@@ -67,13 +81,19 @@ def take_steps(
     dim = len(drift)
     shrink, last, noise, packed = walk.after[:dim, :dim], walk.after[-dim:], walk.noise, walk.packed
     begin, moved = start @ s, drift @ s
+    (rows, columns), second = np.triu_indices(dim), begin @ start.T
+    places = np.zeros((dim, dim), int)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    phi = last @ jnp.concatenate([start, drift])
+    if whole and packed is not None:
+        packs = jnp.concatenate([second[rows, columns], begin[:, -1], jnp.ones(1)])
+        return phi, (packed @ packs)[places]
     # E[θ_k] and E[A θ_k wᵀ] + E[w wᵀ], for k = 0 … K − 1.
     means = walk.before @ jnp.concatenate([begin[:, -1], moved[:, -1]])
     square = moved @ drift.T
     crosses = walk.after @ jnp.concatenate([begin @ drift.T, square])
     means, crosses = means.reshape(-1, dim), crosses.reshape(-1, dim, dim)
     added = crosses + jnp.swapaxes(crosses, 1, 2) - square[None]
-    second, rows, columns = begin @ start.T, *np.triu_indices(dim)
 
     def packed_step(second: Array, given: Any) -> tuple[Array, None]:
         mean, more = given
@@ -88,10 +108,8 @@ def take_steps(
         second, _ = jax.lax.scan(step, second, (means, added))
     else:
         packs = second[rows, columns], (means, added[:, rows, columns])
-        places = np.zeros((dim, dim), int)
-        places[rows, columns] = places[columns, rows] = np.arange(len(rows))
         second = jax.lax.scan(packed_step, *packs)[0][places]
-    return last @ jnp.concatenate([start, drift]), second
+    return phi, second
 
 
 def _gradient_covariance(
