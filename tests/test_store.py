@@ -589,6 +589,9 @@ def test_some_results_alone_are_read(out, whole):
     np.testing.assert_array_equal(data.gap, whole.gap)
     with pytest.raises(jo.InputError, match=r"only must be 'gap' or 'loss' or .*, got 'gain'"):
         jo.open(out, only=["gain"])
+    for junk in ("gap", 3, {"gap"}):
+        with pytest.raises(jo.InputError, match=r"only must be a list of names of results"):
+            jo.open(out, only=junk)
 
 
 def test_a_chunk_can_be_read_by_hand(out, whole):

@@ -110,4 +110,6 @@ def open(folder: Path, only: Sequence[str] | None = None) -> Any:
     """
     from jaxota.study.store import Store  # loads the simulator, which a study alone does not need
 
+    if only is not None and not isinstance(only, list | tuple):
+        raise InputError(f"only must be a list of names of results, got {inputs.shown(only)}")
     return Store(inputs.path("folder", folder)).dataset(only)
