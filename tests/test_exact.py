@@ -13,7 +13,6 @@ import reference
 import jaxota as jo
 from jaxota.study import expected as exact_study
 from jaxota.theory import links, steps
-from jaxota.theory.best import best
 
 ROUNDS, TRIALS = 8, 6000
 LOCAL = {"step_size": 1e-2, "steps": 4, "batch": 3}
@@ -263,14 +262,14 @@ def test_tasks_without_hessians_are_refused():
 
 def test_the_best_plan_is_simulated_as_computed(task):
     channel, start = jo.Channel(snr_db=5.0), ALGORITHMS["cotaf"]
-    found = best(start, channel, task, 3, iterations=8)
+    found = jo.exact_best(start, channel, task, 3, iterations=8)
     history = jo.simulate(1, found.algorithm, channel, task, 3, TRIALS, plan=found.plan)
     assert np.abs(z_scores(history.gap, found.expected.gap)).max() < 4
     powers = np.asarray(history.mean_power).mean()
     assert np.abs(z_scores(history.mean_power, found.expected.mean_power)).max() < 4 and powers < 1
     assert found.expected.gap[-1] < jo.exact(start, channel, task, 3).gap[-1]
     with pytest.raises(jo.InputError, match=r"^algorithm.local must have no controls"):
-        best(ALGORITHMS["cobaaf"], channel, task, 3)
+        jo.exact_best(ALGORITHMS["cobaaf"], channel, task, 3)
 
 
 def test_exact_curves_of_a_study(task):
@@ -308,9 +307,6 @@ def test_the_page_shows_the_stored_claims(monkeypatch):
     page = (docs / "exact.md").read_text(encoding="utf-8")
     stored = pandas.read_csv(docs / "results" / "exact_claims.csv")
     assert put_exact_claims.put(stored, page) == page
-    last = stored[stored["round"] == 60].set_index("part")
-    assert last.verdict["5a"] == "holds for most draws" and f"{last.share['5a']:.0%}" == "68%"
-    assert stored[(stored.part == "1a") & (stored["round"] == 5)].share.item() == 1
 
 
 @pytest.mark.slow

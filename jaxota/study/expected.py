@@ -182,7 +182,7 @@ def _with_lines(figure: Any, curve: Any, axes: list[str]) -> Any:
 
 def with_best(report: Report, study: Study) -> Report:
     """Add the best plan of the class of plain local SGD, tuned for this task, to a report."""
-    from jaxota.theory.best import best
+    from jaxota.theory.best import exact_best
 
     labels = [k for k, v in study.algorithms.items() if not v.local.controlled and v.needs]
     if study.over.axes or not labels:
@@ -192,7 +192,7 @@ def with_best(report: Report, study: Study) -> Report:
     group = next(iter(resolve(study).groups.values()))
     algorithms = dict(zip(study.algorithms, group.parts["algorithms"], strict=True))
     channel, task = group.parts["channel"], group.parts["task"]
-    found = best(algorithms[labels[0]], channel, task, study.rounds)
+    found = exact_best(algorithms[labels[0]], channel, task, study.rounds)
     gap = found.expected.gap
     lines = []
     for label, algorithm in algorithms.items():
