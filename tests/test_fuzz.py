@@ -19,9 +19,9 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
 from jaxota import calibration, expectation, plots, simulation, stats, sweeping, theory
-from jaxota.theory import best as tuning
 from jaxota._core import devices, inputs
 from jaxota.study import executor
+from jaxota.theory import best as tuning
 from jaxota.theory import measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
