@@ -79,5 +79,6 @@ from .study.grid import grid as grid
 from .study.study import Study as Study
 from .study.study import open as open
 from .sweeping import sweep as sweep
+from .theory.best import exact_best as exact_best
 
 __version__: str

@@ -250,13 +250,14 @@ def _expected(
     gap, least = gaps(data, states)
     mean, second = states[:, :dim, -1], states[:, :dim, :dim]
     results: dict[str, Any] = {}
-    every = zip(("", "control_"), air.links, records, deviations, shares, strict=False)
-    for name, link, record, deviation, share in every:
+    energies: list[Any] = [link.energy for link in air.links]
+    every = zip(("", "control_"), energies, records, deviations, shares, strict=False)
+    for name, energy, record, deviation, share in every:
         results[f"{name}error"], results[f"{name}deviation"] = record.error, deviation
-        results[f"mean_{name}power"] = record.energy @ share / len(share) / link.energy
+        results[f"mean_{name}power"] = record.energy @ share / len(share) / energy
     covariance = second - mean[:, :, None] * mean[:, None, :]
     expected = Expected(gap, least + gap, mean, covariance, **results)
-    return jnp.stack([link.energy for link in air.links]), expected
+    return jnp.stack(energies), expected
 
 
 def gaps(data: Data, states: Float[Array, "round m m"]) -> tuple[Float[Array, "round"], Scalar]:

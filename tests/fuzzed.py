@@ -141,6 +141,12 @@ def rows():
             {k: RUN[k] for k in ("algorithm", "task", "rounds")},
             {"algorithm": part, "task": part, "rounds": large},
         ),
+        "jo.exact_best": Row(
+            jo.exact_best,
+            {k: v for k, v in RUN.items() if k not in ("key", "trials")}
+            | {"algorithm": jo.cotaf(1e-2, 2)},
+            {**parts, "rounds": large, "iterations": large},
+        ),
         "theory.measure": Row(
             theory.measure,
             RUN,

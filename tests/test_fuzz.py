@@ -21,6 +21,7 @@ import jaxota as jo
 from jaxota import calibration, expectation, plots, simulation, stats, sweeping, theory
 from jaxota._core import devices, inputs
 from jaxota.study import executor
+from jaxota.theory import best as tuning
 from jaxota.theory import measuring
 
 pytestmark = pytest.mark.slow  # many, or processes
@@ -58,6 +59,7 @@ def stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(calibration, "_program", stop)
     for name in ("_program", "_plan_program"):
         monkeypatch.setattr(expectation, name, stop)
+    monkeypatch.setattr(tuning, "_loss", stop)
     monkeypatch.setattr(devices, "device_memory", lambda: None)
     monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(executor, "choose_blocks", stop)

@@ -244,7 +244,8 @@ def _sweep_exactly(study: Any, out: Path) -> int:
 
     process.out = out
     result = report_of_grid(study)
-    show(result, reports.write(result, out, formats=(), data=("csv", "nc")))
+    show(result)
+    wrote(reports.write(result, out, formats=(), data=("csv", "nc")))
     return 0
 
 

@@ -398,7 +398,7 @@ def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
     return rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
 
 
-def _nodes(low: PerUser, high: Scalar) -> tuple[Float[Array, "user node"], Array]:
+def _nodes(low: PerUser, high: Scalar | float) -> tuple[Float[Array, "user node"], Array]:
     """Return nodes and weights of Gauss-Legendre quadrature between `low` and `high`."""
     x, weights = np.polynomial.legendre.leggauss(128)
     half = (high - low)[:, None] / 2.0

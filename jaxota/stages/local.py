@@ -229,7 +229,8 @@ class ControlVariateSGD:
         return max(self.batch or 1, self.control_batch or 1)
 
     def linear_steps(self) -> LinearSteps | None:
-        if not self.plain or self.control_option != 1 or self.control_batch is not None:
+        full = self.control_option == 1 and self.control_batch is None
+        if not full or not _is_identity(self.transform):
             return None
         return LinearSteps(self.step_size, self.batch, warm_start=self.warm_start)
 

@@ -15,8 +15,8 @@ from jaxota.reports import ROWS, Report, counted
 from jaxota.study.resolve import Group, resolve
 from jaxota.study.study import Study
 
-RESULTS = ("gap", "loss", "error", "deviation", "mean_power")  # of `Expected`
-RESULTS = (*RESULTS, "control_error", "control_deviation", "mean_control_power")
+RESULTS: tuple[str, ...] = ("gap", "loss", "error", "deviation", "mean_power")
+RESULTS += ("control_error", "control_deviation", "mean_control_power")
 
 
 def expected(study: Study, measured: bool = False) -> tuple[Any, dict[str, str]]:
@@ -46,9 +46,9 @@ def expected(study: Study, measured: bool = False) -> tuple[Any, dict[str, str]]
             except InputError as reason:
                 refused[label] = str(reason)
                 continue
-            index = [slice(None)] * len(axes)
-            for axis, at in zip(outer, place, strict=True):
-                index[axis] = at
+            index: list[Any] = [slice(None)] * len(axes)
+            for dimension, at in zip(outer, place, strict=True):
+                index[dimension] = at
             for name, values in found.items():
                 inner = [size for n, size in enumerate(sizes) if n not in outer]
                 rows = np.broadcast_to(values, (int(np.prod(inner)), study.rounds))
@@ -161,24 +161,28 @@ def _tidy(columns: dict[str, Any], order: list[str], metric: str) -> Any:
 
 def _with_lines(figure: Any, curve: Any, axes: list[str]) -> Any:
     """Draw the exact curves of the only setting over the bands, in black."""
-    if not axes:
-        (panel, *_) = figure.axes
+    if axes:
+        return figure
+    import matplotlib
+
+    from jaxota import style
+
+    panel = figure.axes[0]
+    with matplotlib.rc_context(style.rc_params()):
         for n, label in enumerate(curve.algorithm.values):
             values = curve.sel(algorithm=label).values
             name = "exact" if n == 0 else None
             look = {"color": "black", "linewidth": 0.7, "zorder": 3}
             panel.plot(curve.evaluation.values, values, label=name, **look)
         figure.legends[0].remove()
-        from jaxota import style  # loads matplotlib, which is slow
-
-        handles = style.legend_entries([panel])
-        figure.legend(*handles, loc="outside lower center", ncols=2, handlelength=3.2)
+        entries = style.legend_entries([panel])
+        figure.legend(*entries, loc="outside lower center", ncols=2, handlelength=3.2)
     return figure
 
 
 def with_best(report: Report, study: Study) -> Report:
     """Add the best plan of the class of plain local SGD, tuned for this task, to a report."""
-    from jaxota.theory.best import best
+    from jaxota.theory.best import exact_best
 
     labels = [k for k, v in study.algorithms.items() if not v.local.controlled and v.needs]
     if study.over.axes or not labels:
@@ -188,7 +192,7 @@ def with_best(report: Report, study: Study) -> Report:
     group = next(iter(resolve(study).groups.values()))
     algorithms = dict(zip(study.algorithms, group.parts["algorithms"], strict=True))
     channel, task = group.parts["channel"], group.parts["task"]
-    found = best(algorithms[labels[0]], channel, task, study.rounds)
+    found = exact_best(algorithms[labels[0]], channel, task, study.rounds)
     gap = found.expected.gap
     lines = []
     for label, algorithm in algorithms.items():

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import arguments
+from jaxota._core import arguments, inputs
 from jaxota._core.part import (
     Memory,
     PerUser,
@@ -130,7 +130,7 @@ class Best(NamedTuple):
 
 
 @suggest_keywords
-def best(
+def exact_best(
     algorithm: Algorithm, channel: Channel, task: Task, rounds: int, iterations: int = 150
 ) -> Best:
     """Tune step sizes and server of every round for the least expected gap after the last one.
@@ -144,6 +144,7 @@ def best(
         iterations: of L-BFGS, at most.
     """
     checked, _ = arguments.experiment(0, algorithm, channel, task, rounds, 1)
+    iterations = inputs.whole("iterations", iterations, 1)
     algorithm, channel, task = (checked[name] for name in ("algorithm", "channel", "task"))
     arguments.refuse_swept(algorithm=algorithm, channel=channel, task=task)
     check_linear(algorithm, channel, task)

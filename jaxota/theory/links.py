@@ -172,7 +172,9 @@ def air(
     users, controlled = problem.users, algorithm.local.controlled
     blocks = 1 + controlled
     found = outcomes(carrier, users, blocks, sets)
-    known = _above(carrier, users, blocks) if is_random(carrier) else [None] * blocks
+    known: list[Above | None] = [None] * blocks
+    if is_random(carrier):
+        known = _above(carrier, users, blocks)
 
     def one(rows: Any) -> tuple[Air, list[Array]]:
         given = [_block(algorithm, carrier, problem, b, rows[b]) for b in range(blocks)]
@@ -187,8 +189,9 @@ def air(
     heard = found.anyone * found.single(jnp.ones(len(found.chance)))
     shares = []
     for block, above in enumerate(known):
-        floor = getattr(carrier, "fading", None) and carrier.fading.floors[block]
-        spent = heard if above is None else heard * floor**2 * above.inverse
+        spent = heard
+        if above is not None:
+            spent = heard * carrier.fading.floors[block] ** 2 * above.inverse
         shares.append(0.0 * heard if carrier.noise_variance(1) is None else spent)
     return way, deviations, shares
 
@@ -242,16 +245,16 @@ def _one_round(
         weights, _ = _moments(found, [keep, offset], [value])
         average = (1.0 / count, ones, ones)
         mean, covariance = _moments(found, [keep - 1.0, offset], [value, average])
-        errors = np.eye(2 + users, 2 + 2 * users)  # weights less those of the average
-        errors[2:, 2 + users :] = -np.eye(users)
+        errors = jnp.eye(2 + users, 2 + 2 * users)  # weights less those of the average
+        errors = errors.at[2:, 2 + users :].set(-jnp.eye(users))
         noises = noise * found.chance @ (gain / count) ** 2
         spread = errors @ covariance @ errors.T if random else None
         links.append(Link(energy, noises, weights, errors @ mean, spread))
         deviations.append(level * jnp.sqrt(found.chance @ (1.0 / count**2)))
     if controlled:
         values.append((every, ones, ones))
-    covariance = _moments(found, fixed, values)[1] if random else None
-    way = Air(tuple(links), found.anyone, found.single(every), covariance)
+    joint = _moments(found, fixed, values)[1] if random else None
+    way = Air(tuple(links), found.anyone, found.single(every), joint)
     return way, deviations
 
 

@@ -97,6 +97,7 @@ def take_steps(
 
     def packed_step(second: Array, given: Any) -> tuple[Array, None]:
         mean, more = given
+        assert packed is not None
         return packed @ jnp.concatenate([second, mean, jnp.ones(1)]) + more, None
 
     def step(second: Array, given: Any) -> tuple[Array, None]:
@@ -107,8 +108,8 @@ def take_steps(
     if packed is None:
         second, _ = jax.lax.scan(step, second, (means, added))
     else:
-        packs = second[rows, columns], (means, added[:, rows, columns])
-        second = jax.lax.scan(packed_step, *packs)[0][places]
+        triangles = means, added[:, rows, columns]
+        second = jax.lax.scan(packed_step, second[rows, columns], triangles)[0][places]
     return phi, second
 
 
@@ -152,4 +153,4 @@ def _packed_congruence(a: Float[Array, "d d"]) -> Float[Array, "p p"]:
     """Return X → A X Aᵀ as a matrix that acts on the upper triangle of a symmetric X."""
     i, j = np.triu_indices(len(a))
     both = a[i][:, i] * a[j][:, j] + a[i][:, j] * a[j][:, i]
-    return np.where(i == j, 0.5, 1.0)[None] * both
+    return both * np.where(i == j, 0.5, 1.0)[None]
