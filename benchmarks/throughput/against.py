@@ -16,6 +16,7 @@ import json
 import shutil
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ CONTESTS = {
         OURS,
         Contender("plain C", "plain_c", noisy=True),
         Contender("NumPy, batched by hand", "numpy_batched", noisy=True),
-        Contender("NumPy, batched by hand, a process per core", "numpy_processes", noisy=True),
+        Contender("NumPy, a process per core", "numpy_processes", noisy=True),
         Contender("PyTorch, batched by hand", "torch_batched", "torch", noisy=True),
         Contender("PyTorch, tuned by hand", "torch_tuned", "torch", noisy=True),
         Contender("DrJAX", "drjax_peer", "drjax"),
@@ -235,7 +236,8 @@ def draw(results: dict[str, Any]):
         axes.barh(names, [each["rate"] for each in facts], color=colours)
         axes.set_xscale("log")
         axes.set_xlabel("user-steps per second")
-        axes.set_title(f"{CONTESTS[kind][0]}\n* FedAvg without noise", fontsize=7)
+        title = textwrap.fill(CONTESTS[kind][0], 50)
+        axes.set_title(f"{title}\n* FedAvg without noise", fontsize=7)
         for row, each in enumerate(facts):
             axes.text(each["rate"], row, f" {each['rate']:.1e}", va="center", fontsize=7)
         axes.margins(x=0.25)
