@@ -22,11 +22,14 @@ def table(facts: list[dict[str, Any]]) -> str:
     """Rates of a contest as Markdown, the fastest first."""
     ours = facts[0]
     lines = ["| | work | user-steps/s | jaxota is × faster |", "|---|---|---|---|"]
-    for each in sorted(facts, key=lambda each: -each["rate"]):
-        # A row that is kept from an earlier run has the ratio of that run.
-        times, mark = each.get("times", ours["rate"] / each["rate"]), " †" * ("times" in each)
-        numbers = f"{each['rate']:.1e} | {times:.2g}"
-        lines.append(f"| {each['name']}{mark} | {work_in_words(each, ours)} | {numbers} |")
+    # A row that is kept from an earlier run has the ratio of that run; rates of two runs on a
+    # shared machine, or on two machines, cannot be compared.
+    pairs = [(each.get("times", ours["rate"] / each["rate"]), each) for each in facts]
+    for times, each in sorted(pairs, key=lambda pair: pair[0]):
+        name, rate = each["name"], f"{each['rate']:.1e}"
+        if "times" in each:
+            name, rate = f"{name} †", "–"
+        lines.append(f"| {name} | {work_in_words(each, ours)} | {rate} | {times:.2g} |")
     if any("times" in each for each in facts):
         lines += ["", "† From an earlier run; the ratio is to jaxota's rate in that run."]
     return "\n".join(lines) + "\n"

@@ -133,3 +133,12 @@ def test_the_command_runs_the_short_ones(monkeypatch, tmp_path):
     assert cli.main(["bench", "--out", str(tmp_path)]) == 1  # the second fails
     assert [Path(command[1]).name for command in ran] == ["against.py", "limits.py"]
     assert all(Path(command[1]).exists() and "--short" in command for command in ran)
+
+
+def test_contenders_that_did_not_run_keep_the_ratio_of_their_run(against):
+    before = [{"name": "jaxota", "rate": 10.0}, {"name": "FedJAX", "rate": 2.0}]
+    before.append({"name": "of old", "rate": 1.0})  # no contender any more
+    _, *contenders = against.CONTESTS["regression"]
+    (row,) = against.kept_rows(before, [{"name": "jaxota", "rate": 30.0}], contenders)
+    assert row == {"name": "FedJAX", "rate": 2.0, "times": 5.0}
+    assert against.kept_rows([row], [{"name": "jaxota"}], contenders) == [row]  # once more

@@ -3,8 +3,9 @@
     python benchmarks/throughput/against.py [--short] [--out DIR] [--only regression]
 
 A user-step is one SGD step of one user in one trial: minibatch drawn, gathered, applied. Every
-contender is a process of its own, in an environment of its own (`make bench-peers` builds them;
-those that are missing are left out), and all run in turn. Before a contender's time counts, two
+contender is a process of its own, in an environment of its own (`make bench-peers` builds them),
+and all run in turn. Contenders that are missing, and contests that are not chosen, keep the rows
+that DIR has of them, with the ratio of their own run. Before a contender's time counts, two
 rounds of FedAvg with full gradients must give the models that a loop in float64 gives, and the
 noise of COTAF, where it draws one, must have the right power. Compiling and calibrating are not
 timed; the first call, which holds them, is shown beside. `python docs/put_speed.py` puts the
@@ -15,6 +16,7 @@ import json
 import shutil
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +51,7 @@ CONTESTS = {
         OURS,
         Contender("plain C", "plain_c", noisy=True),
         Contender("NumPy, batched by hand", "numpy_batched", noisy=True),
-        Contender("NumPy, batched by hand, a process per core", "numpy_processes", noisy=True),
+        Contender("NumPy, a process per core", "numpy_processes", noisy=True),
         Contender("PyTorch, batched by hand", "torch_batched", "torch", noisy=True),
         Contender("PyTorch, tuned by hand", "torch_tuned", "torch", noisy=True),
         Contender("DrJAX", "drjax_peer", "drjax"),
@@ -168,7 +170,8 @@ def contest(kind: str, short: bool, peers: bool = True) -> list[dict[str, Any]]:
 def main() -> None:
     question = __doc__.splitlines()[0]
     options = bench.options(question, only=",".join(CONTESTS))
-    results = {}
+    before = earlier(options.out)
+    results = dict(before)
     for kind in options.only.split(","):
         title, *contenders = CONTESTS[kind]
         facts = results[kind] = contest(kind, options.short)
@@ -191,7 +194,25 @@ def main() -> None:
         missing = [each.name for each in contenders if not each.python]
         if missing:
             print(f"not here: {', '.join(missing)} (make bench-peers)\n")
+        results[kind] = facts + kept_rows(before.get(kind, []), facts, contenders)
     bench.kept(options.out, "against", {"machine": bench.machine(), **results}, draw(results))
+
+
+def earlier(folder: Path | None) -> dict[str, Any]:
+    """Results of all contests that a folder has, in the order of `CONTESTS`."""
+    path = folder / "against.json" if folder else None
+    kept = json.loads(path.read_text()) if path and path.exists() else {}
+    return {kind: kept[kind] for kind in CONTESTS if kind in kept}
+
+
+def kept_rows(
+    before: list[dict[str, Any]], facts: list[dict[str, Any]], contenders: Any
+) -> list[dict[str, Any]]:
+    """Rows of an earlier run whose contenders did not run now, with jaxota's lead in that run."""
+    gone = {each.name for each in contenders} - {each["name"] for each in facts}
+    return [
+        {"times": before[0]["rate"] / row["rate"], **row} for row in before if row["name"] in gone
+    ]
 
 
 def work_in_words(facts: dict[str, Any], ours: dict[str, Any]) -> str:
@@ -200,7 +221,7 @@ def work_in_words(facts: dict[str, Any], ours: dict[str, Any]) -> str:
     for name in ("trials", "rounds"):
         if facts[name] != ours[name]:
             words.append(f"{facts[name]} {name if facts[name] > 1 else name[:-1]}")
-    return ", ".join(words) or "all of it"
+    return ", ".join(words) or "with noise"
 
 
 def draw(results: dict[str, Any]):
@@ -208,13 +229,15 @@ def draw(results: dict[str, Any]):
 
     def onto(axes: Any) -> None:
         kind, facts = next(iter(results.items()))
-        facts = sorted(facts, key=lambda each: each["rate"])
+        facts = [each for each in facts if "times" not in each]  # of this run
+        facts.sort(key=lambda each: each["rate"])
         names = [each["name"] + ("" if each["noisy"] else " *") for each in facts]
         colours = ["#0072B2" if name == "jaxota" else "#999999" for name in names]
         axes.barh(names, [each["rate"] for each in facts], color=colours)
         axes.set_xscale("log")
         axes.set_xlabel("user-steps per second")
-        axes.set_title(f"{CONTESTS[kind][0]}\n* FedAvg without noise", fontsize=7)
+        title = textwrap.fill(CONTESTS[kind][0], 50)
+        axes.set_title(f"{title}\n* FedAvg without noise", fontsize=7)
         for row, each in enumerate(facts):
             axes.text(each["rate"], row, f" {each['rate']:.1e}", va="center", fontsize=7)
         axes.margins(x=0.25)
