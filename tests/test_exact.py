@@ -114,11 +114,12 @@ def test_sets_and_numbers_of_users_give_the_same(task, monkeypatch):
 @pytest.mark.parametrize("law", [jo.rayleigh(0.7), jo.rician(4.0, 0.7), jo.nakagami(0.6, 0.7)])
 def test_moments_of_gains_above_the_floor(law):
     drawn, amplitude = 200_000, 1.3
+    law = jax.tree.map(jax.numpy.float32, law)
     with jax.enable_x64(True):
-        above = law.above(0, np.array([amplitude]))
+        above = jax.device_get(law.above(0, jax.numpy.array([amplitude])))
     start = law.start(jax.random.key(1), drawn)
     keys = jax.random.split(jax.random.key(0))
-    gains, *_ = law.draw(keys, np.full(drawn, amplitude, np.float32), start)
+    gains, *_ = law.draw(keys, jax.numpy.full(drawn, amplitude, "float32"), start)
     power = np.sum(np.asarray(gains[:, 0, 0], np.float64) ** 2, 0)
     heard = power > 0.7**2
     assert abs(z_scores(heard.astype(float), above.chance)[0]) < 4
@@ -145,7 +146,6 @@ def test_linear_servers_are_known_by_their_steps():
         optax.adam(0.1),
         optax.chain(optax.clip(1e3), optax.sgd(1.0)),
         optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)),
-        optax.chain(optax.centralize(), optax.sgd(1.0)),
         optax.sign_sgd(0.1),
     ):
         assert jo.Optimizer(optimizer).affine(optimizer.init(jax.numpy.zeros(1))) is None
