@@ -212,7 +212,7 @@ def test_maps_against_rivals(small_maps, tmp_path, capsys):
     printed, data, rows = _run("maps.py:rivals", "rivals", tmp_path, capsys)
     groups = ["coded means", "minibatch SGD", "mean power P", "server optimisers"]
     assert all(word in printed for word in (*groups, "all", "of 4")), printed
-    assert len(rows) == 5 * 4 * 3 * 2
+    assert len(rows) == 6 * 4 * 3 * 2
     worst = data.ratio.sel(against=groups).max("against")
     np.testing.assert_array_equal(data.ratio.sel(against="all"), worst)
 

@@ -78,4 +78,4 @@ def _course(axes, course) -> None:
     axes.axhline(1.0, color="black", lw=0.6)
     axes.set_yscale("log")
     axes.set_ylim(bottom=max(float(low.min()), 1e-3))
-    style.label_axes(axes, "round", f"against {course.against.item()}")
+    style.label_axes(axes, "round", course.against.item())

@@ -49,8 +49,14 @@ def rivals(
     run, seed: int = 0, trials: int = 8, draws: int = wise_map.DRAWS, rotated: bool = False
 ) -> jo.Report:
     groups = rival_groups(wise_map.MAP.rounds)
-    groups |= {"all": {name: each for group in groups.values() for name, each in group.items()}}
+    peak = {label: group for label, group in groups.items() if label != "mean power P"}
+    groups |= {"all at peak power P": _union(peak), "all": _union(groups)}
     return _compare(run, "rivals", wise_map.MAP, groups, seed, trials, draws, rotated)
+
+
+def _union(groups: dict[str, dict[str, jo.Algorithm]]) -> dict[str, jo.Algorithm]:
+    """Return the algorithms of all groups."""
+    return {name: each for group in groups.values() for name, each in group.items()}
 
 
 def _paper() -> dict[str, dict[str, jo.Algorithm]]:
