@@ -202,8 +202,10 @@ def with_best(report: Report, study: Study) -> Report:
             continue
         lines.append(f"{label} {own / gap[-1]:.3g}")
     remark = (
-        f"Best of its class: expected gap {gap[-1]:.4g} after {counted(study.rounds, 'round')} "
-        f"(local optimum; {found.evaluations} gradients, the last of norm {found.gradient:.2g}). "
+        f"Best plan found of its class: expected gap {gap[-1]:.4g} after "
+        f"{counted(study.rounds, 'round')} "
+        f"(L-BFGS after {found.evaluations} gradients, the last of norm {found.gradient:.2g}; at a "
+        "local optimum it would be 0). "
         f"Expected gaps over it: {', '.join(lines)}. The class: plain local steps, one block a "
         "round at full peak power; step size and the server's affine map are free in every round, "
         "and tuned for this task."

@@ -7,7 +7,8 @@ The class is federated averaging over the air with plain local SGD and one block
 - the server takes θ̂ ← keep_r·θ̂ + gain_r·(received average of updates) + offset_r·1.
 
 COTAF and BAAF are in it, up to their gains, which rest on calibrations. COBAAF, which sends two
-blocks, and WISE, which is not linear, are not. The optimum is a local one.
+blocks, and WISE, which is not linear, are not. The search ends at a local
+optimum, or before it.
 """
 
 import functools
