@@ -54,7 +54,7 @@ def exact_claims(run, seed=0, draws=1000, draws_200=50):
         table=table(parts, frame),
         remarks=[
             "A draw counts where the expected gaps after that round are in the claimed order. "
-            "± is half of the 95 % interval of the share (Wilson).",
+            "± is half of the exact 95 % interval of the share.",
             "Offline precoder, plans of infinitely many calibration runs.",
             _on_sampled_draws(parts, holds),
         ],
