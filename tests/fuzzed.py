@@ -145,7 +145,7 @@ def rows():
             jo.exact_best,
             {k: v for k, v in RUN.items() if k not in ("key", "trials")}
             | {"algorithm": jo.cotaf(1e-2, 2)},
-            {**parts, "rounds": large, "iterations": large},
+            {**parts, "rounds": large, "iterations": count},
         ),
         "theory.measure": Row(
             theory.measure,
