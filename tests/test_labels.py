@@ -65,6 +65,32 @@ def test_show_and_report_print_no_control_character(swept, study, capsys, recwar
     assert not [w for w in recwarn if "Glyph" in str(w.message)]
 
 
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_study_of_a_file_with_hostile_labels(command, tmp_path, capsys):
+    """The commands print no control character, and write inside their folder alone."""
+    folder, out = tmp_path / "in", tmp_path / "in" / "out"
+    folder.mkdir()
+    path = folder / "own.py"
+    path.write_text(
+        "import jaxota as jo\n"
+        "from small_study import small\n"
+        f"labels = {HOSTILE!r}\n"
+        "study = small.replace(algorithms={labels[0]: jo.fedavg(0.05, 2)}, rounds=2, trials=2,\n"
+        "    over=jo.axis('case', {'snr_db': list(range(len(labels)))}, labels))\n",
+        encoding="utf-8",
+    )
+    assert cli.main([command, f"{path}:study", "--out", str(out)]) == 0
+    printed, errors = capsys.readouterr()
+    assert not UNSEEN.search(printed + errors)
+    assert {entry.name for entry in folder.iterdir()} <= {"own.py", "out", "__pycache__"}
+    assert list(tmp_path.iterdir()) == [folder]
+    if command == "sweep":
+        assert jo.open(out).case.values.tolist() == HOSTILE
+    else:
+        with xarray.open_dataset(out / "study.nc", engine="h5netcdf") as data:
+            assert data.case.values.tolist() == HOSTILE
+
+
 def test_csv_and_netcdf_give_back_labels(swept, study, tmp_path):
     report = jo.study_report(jo.open(swept))
     csv, nc = reports.write(report, tmp_path, ("png", "svg", "pdf"))[-2:]
