@@ -1,4 +1,4 @@
-"""A store of 2,000 chunks: write, read, grow, share between two drivers, read while it is written.
+"""How long does a store of 2,000 chunks take to write, read, grow, and to share while it is read?
 
 Chunks hold random numbers in place of results, so that the time is that of the store alone. Times
 are of all cores of the process, which others on the machine do not change; two drivers are timed
