@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments, inputs
@@ -144,6 +143,8 @@ def exact_best(
         rounds: R, communication rounds.
         iterations: of L-BFGS, at most.
     """
+    from scipy import optimize  # slow to import, and it changes the filters of warnings
+
     checked, _ = arguments.experiment(0, algorithm, channel, task, rounds, 1)
     iterations = inputs.whole("iterations", iterations, 1)
     algorithm, channel, task = (checked[name] for name in ("algorithm", "channel", "task"))
@@ -157,7 +158,7 @@ def exact_best(
     check_linear(_made(local, ones, ones, ones, ones), channel, task)
     x = np.concatenate([np.log(np.asarray(steps.step_size) * ones), 0 * ones, ones, 0 * ones])
     with jax.enable_x64(True):
-        found = scipy.optimize.minimize(
+        found = optimize.minimize(
             lambda x: tuple(map(np.asarray, _loss(rounds, local, channel, task, x)[0])),
             x.astype(np.float64),
             jac=True,
