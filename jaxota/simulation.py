@@ -59,7 +59,8 @@ def simulate(
         state: the `state` of a history made with `keep_state=True`: continue that run for `rounds`
             more rounds, with its models, controls, memories and place in the plan. With the same
             key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.
-        keep_state: also keep the last state of every trial, to continue from.
+        keep_state: also keep the last state of every trial, to continue from. The plan may then
+            have more rounds than this run.
 
     Invalid arguments raise `InputError` before anything is compiled. Inside your own `jax.jit` or
     `jax.vmap`, shapes, counts and choices do so too; invalid traced numbers (a step size below 0,

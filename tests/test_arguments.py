@@ -81,6 +81,7 @@ BAD = [
     ({"initial": np.ones((2, 5))}, "initial must have shape [trials, d] = [2, 6], got [2, 5]"),
     ({"initial": np.ones(6)}, "initial must have shape [trials, d] = [2, 6], got [6]"),
     ({"initial": np.full((2, 6), np.nan)}, "initial must be finite"),
+    (_plan(3, 4), "plan.update_energy must have shape [2] for rounds=2 and users=4, got [3]"),
     (_plan(1, 4), "plan.update_energy must have shape [2] for rounds=2 and users=4, got [1]"),
     (_plan(2, 5), "plan.model_mean must have shape [2, 4] for rounds=2 and users=4, got [2, 5]"),
     (

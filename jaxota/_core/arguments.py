@@ -77,7 +77,7 @@ def experiment(
         "key": inputs.key("key", key),
         "trials": jnp.arange(trials, dtype="int32"),
         **setting._asdict(),
-        "plan": _plan(plan, setting, done + options.rounds),
+        "plan": _plan(plan, setting, done + options.rounds, keep_state),
         "start": _initial(initial, trials, setting.task) if leaves is None else leaves,
     }
     return arguments, _on_devices(options, arguments, trials)
@@ -185,8 +185,11 @@ def check_algorithm(path: str, algorithm: Any) -> None:
         )
 
 
-def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
-    """Return the fields of `plan` that the algorithm uses, checked; `None` if it uses none."""
+def _plan(plan: Plan | None, setting: Setting, rounds: int, longer: bool) -> Plan | None:
+    """Return the fields of `plan` that the algorithm uses, checked; `None` if it uses none.
+
+    It has `rounds` rows, or more if it may be `longer`, as that of a run that is to be continued.
+    """
     algorithm, users = setting.algorithm, setting.task.users
     if plan is None or not algorithm.needs:
         return None
@@ -207,7 +210,7 @@ def _plan(plan: Plan | None, setting: Setting, rounds: int) -> Plan | None:
             if value is None:
                 raise InputError(f"plan.{name} must be given for this algorithm: calibrate with it")
             rows, *others = value.shape[-1 - len(by_user) :]
-            if rows < rounds or tuple(others) != by_user:  # a plan may be that of a longer run
+            if rows < rounds or (rows > rounds and not longer) or tuple(others) != by_user:
                 raise InputError(
                     f"plan.{name} must have shape {[rounds, *by_user]} for rounds={rounds} and "
                     f"users={users}, got {list(value.shape)}"
