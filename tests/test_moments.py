@@ -49,7 +49,7 @@ def _merged(arrays, block, reference=0, order=1):
     kept = _kept(block)
     found = kept.empty()
     for number in range(kept.count)[::order]:
-        setting, trials = (slice(*extent) for extent in kept.extent(number).values())
+        setting, trials = kept.region(number)["snr_db"], slice(*kept.trials_of(number))
         mine = {name: values[:, setting, trials] for name, values in arrays.items()}
         told = _moments(mine, reference)
         assert told.keys() == kept.dims.keys()
