@@ -95,3 +95,14 @@ with files.replacing(Path({str(tmp_path)!r}) / "theirs") as (draft,):
     with files.replacing(tmp_path / "ours") as (draft,):  # the first of this process here
         draft.write_text("fresh")
     assert os.listdir(tmp_path) == ["ours"]
+
+
+def test_a_draft_that_is_not_locked_yet_is_left_alone_for_a_minute(tmp_path):
+    """Its process made the folder a moment ago, and is about to lock it."""
+    draft = tmp_path / f"{files.DRAFTS}new"
+    draft.mkdir()
+    files.clear(tmp_path)
+    assert draft.exists()
+    os.utime(draft, (0, 0))
+    files.clear(tmp_path)
+    assert not draft.exists()

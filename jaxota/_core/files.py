@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -113,11 +114,12 @@ def clear(parent: Path) -> None:
     import filelock
 
     for folder in parent.glob(f"{DRAFTS}*"):
-        with (
-            contextlib.suppress(OSError, filelock.Timeout),  # its process is still at work
-            filelock.FileLock(folder / ".lock", timeout=0),
-        ):
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError, filelock.Timeout):  # its process is still at work
+            lock = folder / ".lock"
+            if not lock.exists() and time.time() - folder.stat().st_mtime < 60:
+                continue  # its process is about to lock it
+            with filelock.FileLock(lock, timeout=0):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 _clear_once = functools.cache(clear)  # once for each folder, which may hold thousands of files
