@@ -5,6 +5,7 @@ from . import stats as stats
 from . import style as style
 from . import tasks as tasks
 from . import theory as theory
+from ._core.devices import devices as devices
 from ._core.part import part as part
 from ._core.part import static as static
 from ._core.part import traced as traced
@@ -25,6 +26,7 @@ from .expectation import Expected as Expected
 from .expectation import exact as exact
 from .expectation import exact_plan as exact_plan
 from .history import History as History
+from .lowering import lower as lower
 from .reports import Experiment as Experiment
 from .reports import Report as Report
 from .reports import experiment as experiment

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import weakref
 from typing import Any
 
 import jax
@@ -81,18 +82,32 @@ def cached_plan(
     arguments = {"key": key, "algorithm": rule, "task": task, "initial": None}
     options = calibration_options(options, arguments)
     leaves, structure = jax.tree.flatten(arguments)
-    digest = hashlib.blake2b()
-    for leaf in leaves:
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-        digest.update(repr((array.shape, array.dtype)).encode() + array.tobytes())
-    name = options, structure, digest.digest()
+    name = options, structure, tuple(map(_digest, leaves))
     if name not in _cache:
         measured = gathered(_program(options, **arguments))
         if len(_cache) >= _CACHE_SIZE:
             del _cache[next(iter(_cache))]
         _cache[name] = measured
     return _cache[name]
+
+
+_LARGE = 2**20  # bytes of an array whose digest is remembered
+_digests: dict[int, bytes] = {}  # identity of a large jax array → its digest, until it is gone
+
+
+def _digest(leaf: Array) -> bytes:
+    """Return a digest of an array; a large one, which never changes, is read once only."""
+    if (known := _digests.get(id(leaf))) is not None:
+        return known
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    hashed = hashlib.blake2b(repr((array.shape, array.dtype)).encode())
+    hashed.update(np.ascontiguousarray(array).reshape(-1).view("uint8").data)
+    digest = hashed.digest()
+    if array.nbytes >= _LARGE and isinstance(leaf, jax.Array):
+        _digests[id(leaf)] = digest
+        weakref.finalize(leaf, _digests.pop, id(leaf), None)
+    return digest
 
 
 def measure(options: Options, key: PRNGKeyArray, *parts: Any, **named: Any) -> Plan:

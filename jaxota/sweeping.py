@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxota._core import inputs
-from jaxota._core.arguments import Workload, experiment, refuse_large
+from jaxota._core.arguments import Options, Workload, experiment, refuse_large
 from jaxota._core.devices import spread, trials_at_once
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Plan
@@ -64,24 +64,36 @@ def sweep(
         arguments, options = experiment(
             *setup, plan, initial, every, calibration_trials, user_power
         )
-    extra = {name: inputs.extra_axes(arguments[name], name) for name in PARTS}
-    if not any((*extra["algorithm"].values(), *extra["task"].values())):
+    if not swept_fields(arguments, "algorithm", "task"):
         # One plan serves all settings: it does not depend on the channel.
         arguments["plan"] = cached_plan(options, **arguments)
-        extra["plan"] = inputs.extra_axes(arguments["plan"], "plan")
+    options, axes, settings = over_settings(options, arguments)
+    history = program(options, axes=axes, **arguments)
+    history = inputs.nan_unless(checks, history)
+    return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
+
+
+def swept_fields(arguments: dict[str, Any], *parts: str) -> list[str]:
+    """Return the paths of the fields of these arguments that hold arrays to sweep over."""
+    extra = {name: inputs.extra_axes(arguments[name], name) for name in parts}
+    return [path for paths in extra.values() for path, more in paths.items() if more]
+
+
+def over_settings(
+    options: Options, arguments: dict[str, Any]
+) -> tuple[Options, tuple[int | None, ...], dict[str, Array]]:
+    """Return the options, the axes of the parts' leaves, and the swept fields of a sweep."""
+    extra = {name: inputs.extra_axes(arguments[name], name) for name in PARTS}
     axes = {path: 0 if more else None for paths in extra.values() for path, more in paths.items()}
     values = jax.tree.leaves([arguments[name] for name in PARTS])
     settings = {p: v for (p, axis), v in zip(axes.items(), values, strict=True) if axis == 0}
-    count = _length(settings)
+    count, trials = _length(settings), len(arguments["trials"])
     algorithm, task = arguments["algorithm"], arguments["task"]
-    workload = Workload(rounds, trials, calibration_trials, user_power, count)
-    refuse_large(algorithm, task, workload)
-    devices = options.over if inputs.is_traced(arguments) else spread(trials, count)
-    chunk = trials_at_once((algorithm,), task, count * devices.trials, rounds)
-    options = options._replace(chunk=chunk, over=devices)
-    history = program(options, axes=tuple(axes.values()), **arguments)
-    history = inputs.nan_unless(checks, history)
-    return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
+    counts = options.rounds, trials, options.calibration_trials
+    refuse_large(algorithm, task, Workload(*counts, options.user_power, count))
+    over = options.over if inputs.is_traced(arguments) else spread(trials, count)
+    chunk = trials_at_once((algorithm,), task, over, count, options.rounds)
+    return options._replace(chunk=chunk, over=over), tuple(axes.values()), settings
 
 
 def _product(over: Grid, every: int, calibration_trials: int, key: Seed, *setup: Any) -> History:

@@ -115,7 +115,7 @@ def _on_devices(options: Options, arguments: dict[str, Any], trials: int) -> Opt
     # A user's own program says itself where it runs: nothing in it is spread over devices.
     over = Spread() if inputs.is_traced(arguments) else spread(trials)
     parts = (arguments["algorithm"],), arguments["task"]
-    return options._replace(over=over, chunk=trials_at_once(*parts, over.devices, options.rounds))
+    return options._replace(over=over, chunk=trials_at_once(*parts, over, rounds=options.rounds))
 
 
 def checked_setting(

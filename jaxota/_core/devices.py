@@ -1,6 +1,7 @@
 """Devices and their memory: how trials are spread, how many run at once, and what does not fit."""
 
 import contextlib
+import contextvars
 import functools
 import math
 import os
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
     from jaxota.algorithms import Algorithm
     from jaxota.tasks.problem import Task
 
-MEMORY = 2**30  # bytes of working memory that the trials in flight may take
+MEMORY = 2**30  # bytes of working memory that the trials in flight may take on CPU
 # On CPU, the bytes that their users' steps may take, so that they stay in the processor's cache:
 # measured by benchmarks/throughput/in_flight.py.
 CACHE = 2**23
+# On GPU and TPU, the share of a device's memory that the trials in flight may take, if it is more
+# than MEMORY: by the compiler's figures for an H100, more make fig1 slower. On GPU, FILLED trials
+# may take up to half of it: with fewer, the CNN leaves cores of an H100 idle.
+SHARE, FILLED = 1 / 32, 256
+# On TPU, the bytes that their users' steps should take, so that they stay in the core's own memory:
+# few in a row of LANES trials or more, as the compiler likes to put trials last, else all that fit.
+# Chosen by its figures for fig1, fig4 and the CNN (docs/accelerators.md).
+VECTOR_MEMORY, ROW_MEMORY = 2**24, 2**28
+LANES = 128
 KEYS = 112  # bytes of a round's seven random keys, and of the keys they are split from
 # Most work between two signs of progress: users of all trials, and products.
 IN_FLIGHT = 4000
@@ -33,6 +43,9 @@ PRODUCTS = 2e10
 # PRODUCTS; where there are more than FEW chunks, they grow, up to LARGEST times.
 MOMENT, ROWS = 4e9, 8
 FEW, LARGEST = 250, 16
+# On GPU and TPU chunks are so many times larger. Not measured: chunks, and so the rounding of all
+# results, would depend on the moment's load.
+FASTER = 16
 
 
 class Spread(NamedTuple):
@@ -46,16 +59,53 @@ class Spread(NamedTuple):
         return self.settings * self.trials
 
 
+_target: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("target", default=())
+
+
+def target() -> tuple[Any, ...]:
+    """Return the devices that programs are made for: those of all processes, or of `made_for`."""
+    return _target.get() or tuple(jax.devices())
+
+
+def platform() -> str:
+    """Return the platform of the devices that programs are made for: cpu, gpu or tpu."""
+    return target()[0].platform
+
+
+@contextlib.contextmanager
+def made_for(devices: Sequence[Any] | None) -> Iterator[None]:
+    """Make programs for these devices, here or elsewhere; for None, for all."""
+    token = _target.set(tuple(devices or ()))
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+@contextlib.contextmanager
+def locally() -> Iterator[None]:
+    """Make programs for the devices of this process alone, where `jax.distributed` has others."""
+    with made_for(jax.local_devices()) if processes() > 1 else contextlib.nullcontext():
+        yield
+
+
 def spread(trials: int, settings: int = 1) -> Spread:
-    """Spread over all local devices: over trials, and over settings if trials are too few."""
-    devices = jax.local_device_count()
+    """Spread over all devices: over trials, and over settings if trials are too few."""
+    devices = len(target())
 
     def load(over: Spread) -> tuple[int, int]:
         """Sort key: the work of the busiest device; ties favour trials."""
         return math.ceil(settings / over.settings) * math.ceil(trials / over.trials), -over.trials
 
-    ways = range(1, min(devices, trials) + 1)
-    return min((Spread(min(devices // n, settings), n) for n in ways), key=load)
+    ways = [Spread(min(devices // n, settings), n) for n in range(1, min(devices, trials) + 1)]
+    if processes() > 1:  # each must take part in every program: devices may repeat another's work
+        ways = [Spread(devices // n, n) for n in range(1, devices + 1) if devices % n == 0]
+    return min(ways, key=load)
+
+
+def processes() -> int:
+    """Return the number of processes, of `jax.distributed`, whose devices programs are made for."""
+    return len({device.process_index for device in target()})
 
 
 def virtual(count: int | None = None) -> None:
@@ -84,22 +134,37 @@ class compiled:
     """
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
+        self._function = function
         one_core = {"xla_cpu_multi_thread_eigen": False}
         self._one: Any = jax.jit(function, static_argnames=static)
         self._many: Any = jax.jit(function, static_argnames=static, compiler_options=one_core)
         functools.update_wrapper(self, function)
 
     def __call__(self, options: Any, *arguments: Any, **named: Any) -> Any:
-        return self._for(options)(options, *arguments, **named)
+        results = self._for(options)(options, *arguments, **named)
+        # What several processes hold together is of no use to a program of one of them.
+        return gathered(results) if options.over.devices > 1 and processes() > 1 else results
 
     def lower(self, options: Any, *arguments: Any, **named: Any) -> Any:
         return self._for(options).lower(options, *arguments, **named)
+
+    def lower_elsewhere(self, options: Any, arguments: Any, **static: Any) -> Any:
+        """Lower the program for the devices of `made_for`, which may be a topology's."""
+        mesh = _mesh(options.over)
+        sharding = NamedSharding(mesh, P()) if mesh.size > 1 else SingleDeviceSharding(target()[0])
+
+        def shape(x: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(jnp.shape(x), x.dtype, sharding=sharding)
+
+        # A function of its own: what JAX has traced for the devices here must not be taken for it.
+        function = functools.partial(self._function, options, **static)
+        return jax.jit(lambda named: function(**named)).lower(jax.tree.map(shape, arguments))
 
     def _cache_size(self) -> int:
         return self._one._cache_size() + self._many._cache_size()
 
     def _for(self, options: Any) -> Any:
-        many = options.over.devices > 1 and jax.default_backend() == "cpu"
+        many = options.over.devices > 1 and platform() == "cpu"
         return self._many if many else self._one
 
 
@@ -135,7 +200,11 @@ def on_devices(
         out_specs=P(*names),
         check_vma=False,
     )(values, *(_padded(numbers, over.trials) for numbers in dealt))
-    return jax.tree.map(lambda x: x[tuple(map(slice, sizes))], results)
+    results = jax.tree.map(lambda x: x[tuple(map(slice, sizes))], results)
+    if processes() > 1:  # each receives all results
+        whole = NamedSharding(_mesh(over), P())
+        results = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, whole), results)
+    return results
 
 
 def everywhere(function: Callable[..., Any], over: Spread) -> Callable[..., Any]:
@@ -188,27 +257,41 @@ def _padded(values: Any, parts: int) -> Any:
     return values if size == len(values) else values[jnp.minimum(jnp.arange(size), len(values) - 1)]
 
 
-@functools.lru_cache
 def _mesh(over: Spread) -> Mesh:
+    return _mesh_of(over, target()[: over.devices])
+
+
+@functools.lru_cache
+def _mesh_of(over: Spread, devices: tuple[Any, ...]) -> Mesh:
     kinds = AxisType.Auto, AxisType.Auto
-    devices = jax.local_devices()[: over.devices]
     return jax.make_mesh(tuple(over), ("setting", "trial"), axis_types=kinds, devices=devices)
 
 
 # Eigenvalues that several devices of one host can compute at once. With jaxlib 0.10 on CPU, LAPACK
 # deals a batch of matrices out to a pool of threads and waits for them on a thread of that very
 # pool: where several virtual devices do so at once, all wait for ever. One matrix at a time,
-# nothing is dealt out.
+# nothing is dealt out. GPUs and TPUs compute a batch at once.
 
 
-@jax.custom_batching.sequential_vmap
+def _one_by_one_on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` of one matrix, whose batches run one matrix at a time on CPU alone."""
+    sequential = jax.custom_batching.sequential_vmap(function)
+
+    @functools.wraps(function)
+    def chosen(matrix: Any) -> Any:
+        return jax.lax.platform_dependent(matrix, cpu=sequential, default=function)
+
+    return chosen
+
+
+@_one_by_one_on_cpu
 def eigh(matrix: Float[Array, "d d"]) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
     """Return the eigenvalues, ascending, and the eigenvectors of a symmetric matrix."""
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 
 
-@jax.custom_batching.sequential_vmap
+@_one_by_one_on_cpu
 def _eigvalsh(matrix: Float[Array, "d d"]) -> Float[Array, "d"]:
     return jnp.linalg.eigvalsh(matrix)
 
@@ -219,17 +302,31 @@ def eigenvalues(matrices: Float[Array, "n d d"]) -> Float[Array, "n d"]:
 
 
 def trials_at_once(
-    algorithms: Sequence["Algorithm"], task: "Task", copies: int = 1, rounds: int = 0
+    algorithms: Sequence["Algorithm"],
+    task: "Task",
+    over: Spread = Spread(),
+    settings: int = 1,
+    rounds: int = 0,
 ) -> int:
     """Return how many trials of all `algorithms`, with R = `rounds`, run at once on a device.
 
-    `copies` of such batches run beside each other: settings times devices.
+    Each device runs its share of the `settings` beside each other.
     """
-    most = MEMORY // (bytes_per_trial(algorithms, task, rounds) * copies)
-    if jax.default_backend() == "cpu":
-        # Algorithms take their steps one after the other: the largest alone must fit the cache.
-        steps = max(_floats_per_step(algorithm, task) for algorithm in algorithms)
-        most = min(most, CACHE // (4 * steps * copies))
+    beside = math.ceil(settings / over.settings)
+    per_trial = bytes_per_trial(algorithms, task, rounds) * beside
+    # Algorithms take their steps one after the other: the largest alone must fit the cache.
+    per_step = 4 * beside * max(_floats_per_step(algorithm, task) for algorithm in algorithms)
+    if platform() == "cpu":  # a process's devices share the machine's memory and cache
+        sharing = math.ceil(over.devices / processes())
+        most = min(MEMORY // (per_trial * sharing), CACHE // (per_step * sharing))
+    else:
+        memory = device_memory() or 0
+        most = max(MEMORY, int(SHARE * memory)) // per_trial
+        if platform() == "gpu":
+            most = max(most, min(FILLED, memory // 2 // per_trial))
+        if platform() == "tpu":
+            row = LANES if LANES * per_step <= ROW_MEMORY else ROW_MEMORY // 2 // per_step
+            most = min(most, max(row, VECTOR_MEMORY // per_step))
     return max(1, most)
 
 
@@ -264,7 +361,7 @@ def trials_between_reports(
 
 def rows_at_once(algorithms: Sequence["Algorithm"], task: "Task", rounds: int, rows: int) -> int:
     """Return the size of a chunk of `rows`, each of which is a trial of a setting."""
-    products = _products(algorithms, task, rounds)
+    products = _products(algorithms, task, rounds) / (1 if platform() == "cpu" else FASTER)
     short = int(max(1, MOMENT // products, min(ROWS, PRODUCTS // products)))
     return short * min(max(1, rows // short // FEW), LARGEST)
 
@@ -275,11 +372,26 @@ def _products(algorithms: Sequence["Algorithm"], task: "Task", rounds: int) -> i
     return task.users * samples * task.dim * rounds
 
 
-@functools.cache
+# Bytes of devices that are not here to be asked.
+_MEMORY_OF = {
+    "TPU v5 lite": 16e9,
+    "TPU v6 lite": 32e9,
+    "NVIDIA H100 80GB HBM3": 80e9,
+    "Tesla T4": 15e9,
+}
+
+
 def device_memory() -> int | None:
     """Return the bytes of a device with memory of its own; None where it shares the machine's."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    return stats.get("bytes_limit")
+    return _memory_of((_target.get() or jax.local_devices())[0])
+
+
+@functools.cache
+def _memory_of(device: Any) -> int | None:
+    try:
+        return (device.memory_stats() or {}).get("bytes_limit")
+    except jax.errors.JaxRuntimeError:  # a device of a topology
+        return int(_MEMORY_OF.get(device.device_kind, 16e9))
 
 
 @functools.cache
@@ -327,3 +439,38 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     raise AssertionError
+
+
+# Signs of hardware for each extra of jaxota that lets JAX use it: device files, or a variable.
+_SIGNS = {
+    ("GPU", "cuda12"): ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"),
+    ("TPU", "tpu"): ("/dev/accel0", "TPU_ACCELERATOR_TYPE"),
+}
+
+
+def unused_hardware() -> str | None:
+    """Return a line about a GPU or TPU that is here while JAX computes on the CPU, or None."""
+    if jax.default_backend() != "cpu" or jax.config.values["jax_platforms"]:
+        return None  # in use, or the user chose
+    for (kind, extra), signs in _SIGNS.items():
+        if any(sign in os.environ or Path(sign).exists() for sign in signs):
+            fix = f"pip install 'jaxota[{extra}]', or JAX_PLATFORMS=cpu if that is meant"
+            return f"NOT on the {kind} of this machine, which JAX cannot use: {fix}"
+    return None
+
+
+def devices() -> str:
+    """Describe the devices that JAX computes on, such as "2 CPU devices" or "1 GPU: NVIDIA H100".
+
+    Where this machine has a GPU or TPU that JAX does not use, the line says so, and how to mend it.
+    """
+    found = jax.devices()
+    kind = {"cpu": "CPU device", "gpu": "GPU", "tpu": "TPU"}.get(
+        found[0].platform, found[0].platform
+    )
+    line = f"{len(found)} {kind}{'s' if len(found) > 1 else ''}"
+    if found[0].platform != "cpu":
+        line += f": {found[0].device_kind}"
+    if jax.process_count() > 1:
+        line += f", of {jax.process_count()} processes"
+    return f"{line}, {unused}" if (unused := unused_hardware()) else line

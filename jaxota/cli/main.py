@@ -106,6 +106,13 @@ def parser() -> argparse.ArgumentParser:
     verb = add("report", "write one HTML file of what runs or a sweep left: DIR/report.html")
     verb.add_argument("folder", type=Path, help="the --out of `run` or `sweep`")
 
+    verb = add("compile", "predict memory and time of a figure or study on a TPU or GPU")
+    verb.add_argument("experiment", help="a name that `jaxota list` shows, or FILE.py[:NAME]")
+    where = "v5e, v5e:2x2, v6e, h100, h100:8, t4, or here (here)"
+    verb.add_argument("--for", help=where, metavar="CHIPS", dest="target", default="here")
+    _add(verb, "--trials N", "Monte Carlo trials", type=int)
+    _add(verb, "--rounds N", "communication rounds", type=int)
+
     verb = add("bench", "measure the throughput here, beside the alternatives")
     _add(verb, "--out DIR", "write JSON and pictures there", type=Path)
     return top
@@ -154,7 +161,8 @@ def _add_settings(verb: argparse.ArgumentParser) -> None:
 
 
 def list_(arguments: argparse.Namespace) -> int:
-    """Print the figures, and in a checkout the experiments in its files."""
+    """Print the figures, in a checkout the experiments in its files, and the devices here."""
+    from jaxota._core.devices import devices
     from jaxota.cli import run
     from jaxota.figures import FIGURES
 
@@ -162,6 +170,8 @@ def list_(arguments: argparse.Namespace) -> int:
         print(f"{figure.name:12} {figure.title}: {', '.join(figure.algorithms)}")
     for file, title in run.experiments_in_checkout().items():
         print(f"{file:12} {title}")
+    process.start_jax()
+    print(f"runs on {devices()}")
     return 0
 
 
@@ -299,6 +309,17 @@ def show(report: Any) -> None:
     process.say(report.caption)
     print(drawn.get().rstrip("\n"))
     process.say(*report.remarks)
+
+
+def compile_(arguments: argparse.Namespace) -> int:
+    """Compile each algorithm of a figure or study, and print what it would take."""
+    from jaxota.cli import compile
+
+    counts = {k: v for k in ("trials", "rounds") if (v := getattr(arguments, k)) is not None}
+    with process.progress(arguments.experiment) as tell:
+        table = compile.report(arguments.experiment, counts, arguments.target, tell)
+    show(table)
+    return 0
 
 
 def bench_(arguments: argparse.Namespace) -> int:

@@ -29,9 +29,12 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 ending = threading.RLock()  # held by the thread that prints the last line
+# Stages of a command that may still find its input to be bad, and then print that line alone.
+PREPARING = ("reading the data", "compiling")
 QUIET = 60.0  # seconds between two lines of progress where there is no terminal
 out: Path | None = None  # the folder that the command writes to
 store: Path | None = None  # the folder that keeps its chunks
+announced = False  # whether the devices in use were printed
 
 
 def main() -> None:
@@ -168,6 +171,8 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
             nonlocal printed
             now = time.monotonic()
+            if what not in PREPARING:
+                announce()
             if what not in begun:
                 begun[what] = now
                 bar.reset(task, total=of)
@@ -209,6 +214,7 @@ def keep_programs() -> None:
         return
     import jax
 
+    jax.local_devices()  # before warnings are turned off: JAX warns of a GPU that it cannot use
     # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
     # program that it reads from the cache; a real fault reaches us as an exception.
     jax.config.update("jax_logging_level", "CRITICAL")
@@ -256,6 +262,7 @@ def replacing_damaged_programs() -> Iterator[None]:
 
 def prepare() -> None:
     """Set what must be set before JAX begins, and refuse what would fail after the work."""
+    global announced
     from jaxota._core import devices
 
     if backend := os.environ.get("MPLBACKEND"):
@@ -264,19 +271,39 @@ def prepare() -> None:
         except ValueError:
             known = "one that matplotlib knows"
             raise InputError(f"MPLBACKEND must be {known}, got {backend!r}") from None
+    start_jax()
+    keep_programs()
+    announced = False
+    if devices.unused_hardware():  # now: whoever meant to use it need not wait for a compiler
+        announce()
+
+
+def start_jax() -> None:
+    """Let JAX find its devices: on CPU one for each core."""
+    from jaxota._core import devices
+
     refuse_unknown_flags()
     devices.virtual()
-    keep_programs()
     import jax
 
     try:
         jax.devices()
     except Exception as error:  # of JAX or of a plugin
         reason = f": {str(error).splitlines()[0]}" if str(error) else ""
+        platforms = os.environ.get("JAX_PLATFORMS")
         raise InputError(
-            "JAX_PLATFORMS must name what JAX finds here, such as cpu, got "
-            f"{os.environ.get('JAX_PLATFORMS')!r}{reason}"
+            f"JAX_PLATFORMS must name what JAX finds here, such as cpu, got {platforms!r}{reason}"
         ) from None
+
+
+def announce(where: str | None = None) -> None:
+    """Print where a command runs, once, before work begins: by default the devices in use."""
+    global announced
+    if not announced:
+        from jaxota._core.devices import devices
+
+        say(f"jaxota: running on {where or devices()}", file=sys.stderr)
+        announced = True
 
 
 def refuse_unknown_flags() -> None:

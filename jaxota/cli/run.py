@@ -348,6 +348,7 @@ def cluster(address: str | None) -> Iterator[Any]:
         reason = inputs.first_line(error)
         late = f"--scheduler {address} did not answer within {SECONDS} s: {reason}"
         raise InputError(late) from None
+    process.announce(f"the workers of {address}")
     with client:
         try:
             # A chunk whose worker died is computed by another.

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import inputs, prng, stage_checks
+from jaxota._core.devices import platform
 from jaxota._core.part import (
     Memory,
     PerUser,
@@ -29,6 +30,7 @@ from jaxota.tasks.problem import Layout, Problem
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
+UNROLLED = 32  # local steps that a program for GPUs unrolls at most: more take long to compile
 Params: TypeAlias = Any  # a model in the layout of its problem, a pytree of arrays
 
 
@@ -376,7 +378,9 @@ def walk(
     draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
     samples = minibatches(problem, user, local.batch, key, draws)
     carry = jax.tree.map(jnp.zeros_like, origin), memory
-    (moved, memory), kept = jax.lax.scan(step, carry, samples, local.steps)
+    # On GPU a loop's body is launched kernel by kernel; unrolled, a round is one CUDA graph.
+    unroll = local.steps if platform() == "gpu" and local.steps <= UNROLLED else 1
+    (moved, memory), kept = jax.lax.scan(step, carry, samples, local.steps, unroll=unroll)
     return layout.ravel(moved), memory, kept
 
 

@@ -24,7 +24,9 @@ from jaxota._core.devices import (
     compiled,
     everywhere,
     on_devices,
+    platform,
     spread,
+    target,
     trials_at_once,
     trials_between_reports,
 )
@@ -39,6 +41,7 @@ from jaxota.tasks.problem import Task
 
 # XLA compiles a program on one core, mostly: several programs compile side by side.
 _COMPILERS = ThreadPoolExecutor(4)
+CALLS = 2  # of a study's programs that a GPU or TPU is given at once: one runs, one is queued
 waiting = threading.Event()  # set once Python waits for XLA: a good time to import other things
 
 
@@ -96,17 +99,18 @@ class Program:
         self._compiling = _COMPILERS.submit(lowered.compile)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the program, when it is ready, and return its results on the host."""
-        return jax.device_get(self._compiling.result()(*arguments))
+        """Run the program, when it is ready; its results are still on the devices."""
+        return self._compiling.result()(*arguments)
 
     @property
     def memory(self) -> int:
         """The bytes that it takes at most: on one device, or on CPU on all of them."""
         waiting.set()
         memory = self._compiling.result().memory_analysis()
-        total = memory.temp_size_in_bytes + memory.argument_size_in_bytes
-        total += memory.output_size_in_bytes
-        return total * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+        passed = memory.argument_size_in_bytes + memory.output_size_in_bytes
+        if platform() == "cpu":
+            return (memory.temp_size_in_bytes + passed) * len(target())
+        return memory.temp_size_in_bytes + CALLS * passed
 
 
 class Programs:
@@ -165,7 +169,7 @@ class Programs:
         report: Callable[..., None],
         stored: Any,
     ) -> tuple[History, ...]:
-        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …].
+        """Run every algorithm in the settings `rows` × `trials`: [setting, trial, …], on devices.
 
         Plans that are neither known nor `stored` are measured first.
         """
@@ -200,7 +204,7 @@ class Programs:
         for first in range(0, total, size):
             report("calibrating", first, total)
             trials = jnp.arange(first, first + size, dtype="int32")
-            moments.append(program(*parts, self.key, trials))
+            moments.append(jax.device_get(program(*parts, self.key, trials)))
         joined = jax.tree.map(lambda *pieces: np.concatenate(pieces)[:total], *moments)
         return jax.device_get(_pooled(joined))
 
@@ -228,9 +232,8 @@ class Programs:
 def _with_size(group: Group, settings: int, trials: int) -> Options:
     """Return the group's options with the devices and the batch size for so many runs."""
     over = spread(trials, settings)
-    copies = math.ceil(settings / over.settings) * over.devices
-    parts = group.parts
-    chunk = trials_at_once(parts["algorithms"], parts["task"], copies, group.options.rounds)
+    parts, rounds = group.parts, group.options.rounds
+    chunk = trials_at_once(parts["algorithms"], parts["task"], over, settings, rounds)
     return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 

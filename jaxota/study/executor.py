@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 import math
+import os
 import pickle
 import shutil
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 import jaxota
 from jaxota._core import devices
@@ -25,13 +27,14 @@ from jaxota._core.devices import format_bytes, machine_memory
 from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.study.compile import Programs
+from jaxota.study.compile import CALLS, Programs
 from jaxota.study.layout import Layout, choose_blocks, labelled, moments, study_layout
 from jaxota.study.resolve import resolve
 from jaxota.study.store import CHUNKS, Store
 from jaxota.study.study import Study
 
 _devices = threading.RLock()  # a chunk uses all devices of its process
+_calls = threading.BoundedSemaphore(CALLS)
 
 
 class StudyJob:
@@ -48,6 +51,7 @@ class StudyJob:
         self._memory = memory
         self._programs = Programs(self.study.key)
 
+    @devices.locally()
     def layout(self, stored: Layout | None = None) -> Layout:
         """Lay out the results as they are stored, new settings last; or choose chunks that fit."""
         if stored is None:
@@ -130,6 +134,7 @@ class StudyJob:
             "every": math.gcd(study.every, study.rounds),
         }
 
+    @devices.locally()
     def compute(
         self,
         layout: Layout,
@@ -145,8 +150,13 @@ class StudyJob:
         block = math.prod(layout.blocks[name] for name in settings.traced_sizes)
         filled = np.pad(rows, (0, block - len(rows)), mode="edge")
         trials = first + np.arange(layout.trials_per_block)
-        with _devices:
-            histories = self._programs.simulate(group, filled, trials, report, store)
+        with contextlib.ExitStack() as call:
+            with _devices:
+                call.enter_context(_calls)
+                histories = self._programs.simulate(group, filled, trials, report, store)
+                if devices.platform() == "cpu":  # whose devices share the cores: one at a time
+                    histories = jax.device_get(histories)
+            histories = jax.device_get(histories)  # meanwhile another thread queues the next call
         results = [_results(history, len(rows), last - first) for history in histories]
         if study.keep == "mean":
             reference = list(study.algorithms).index(study.reference)
@@ -159,6 +169,21 @@ class StudyJob:
                 # A model may be shorter than the longest of the study: the rest stays NaN.
                 target[tuple(map(slice, values.shape))] = values
         return arrays
+
+    @devices.locally()
+    def threads(self, layout: Layout, number: int) -> int:
+        """Return how many threads are to compute chunks like this one, and to write them.
+
+        On CPU two take turns, as computing takes longer than writing. A GPU or TPU is faster than
+        the compression of files: as many as there are cores, and memory for their results.
+        """
+        if devices.platform() == "cpu":
+            return 2
+        group, _ = self._rows(layout, number)
+        block = math.prod(layout.blocks[name] for name in self.settings.traced_sizes)
+        program = self._programs.block(group, block, layout.trials_per_block)
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(program.out_info))
+        return max(2, min(len(os.sched_getaffinity(0)), machine_memory() // (4 * size)))
 
     def _rows(self, layout: Layout, number: int) -> tuple[Any, np.ndarray]:
         """Return the group of a chunk, and the numbers of its settings in that group."""
@@ -200,6 +225,20 @@ class Memory:
         self.layout.put(number, arrays, into=self._arrays)
         self._missing.discard(number)
 
+    def exchange(self, owners: dict[int, int]) -> None:
+        """Receive from the `owners`, numbers of processes, the chunks that each has computed."""
+        differ = "processes chose chunks of several sizes: give `memory`, the same to all"
+        multihost_utils.assert_equal(np.array([*self.layout.blocks.values()]), differ)
+        # By bytes: JAX would round float64.
+        by_process = {
+            name: multihost_utils.process_allgather(values.view("uint8")).view(values.dtype)
+            for name, values in self._arrays.items()
+        }
+        for number, owner in owners.items():
+            self.write(
+                number, self.layout.get(number, {k: v[owner] for k, v in by_process.items()})
+            )
+
     def dataset(self) -> Any:
         """Return all results, as an `xarray.Dataset`."""
         attributes = self._job.attributes | {"description": json.dumps(self._job.description)}
@@ -235,7 +274,17 @@ def open_sink(
         if resume:
             raise InputError("resume must come with a folder that holds the store to go on with")
         return Memory(job)
-    return Store.create(out, job, resume, spec)
+    if jax.process_count() == 1:
+        return Store.create(out, job, resume, spec)
+    # The first of the processes makes the store, and the others open it.
+    store, others = None, jax.process_index() > 0
+    try:
+        store = None if others else Store.create(out, job, resume, spec)
+    finally:
+        made = bool(multihost_utils.broadcast_one_to_all(np.int32(store is not None)))
+    if not made:
+        raise InputError(f"{out} could not be made by the first process, which says why")
+    return store or Store.create(out, job, resume=True, spec=spec)
 
 
 def drive(
@@ -248,7 +297,10 @@ def drive(
 ) -> None:
     """Compute the chunks of a job that its sink lacks; arguments are those of `Study.run`."""
     place, shards = shard
-    pending = [number for number in sink.missing() if number % shards == place]
+    # Processes of `jax.distributed` share the chunks, and compute each on devices of their own.
+    numbers = range(place, sink.layout.count, shards)
+    owners = {number: turn % jax.process_count() for turn, number in enumerate(numbers)}
+    pending = [n for n in sink.missing() if owners.get(n) == jax.process_index()]
     steps, done = job.steps / sink.layout.count, 0
 
     def progress(stage: str = "running", now: int = 0, of: int | None = None) -> None:
@@ -260,8 +312,9 @@ def drive(
     progress()
     with contextlib.ExitStack() as stack:
         if executor is None:
-            # Two threads take turns: while one writes a chunk, the devices compute the next.
-            executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
+            # Threads take turns: while one writes a chunk, the devices compute the next.
+            threads = job.threads(sink.layout, pending[0]) if pending else 1
+            executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(threads))
             task: Callable[[Any], Any] = functools.partial(_compute, job, sink, progress)
             chunks: list[Any] = pending
         elif isinstance(sink, Memory):
@@ -275,6 +328,11 @@ def drive(
             future.result()
             done += 1
             progress()
+    if jax.process_count() > 1:
+        if isinstance(sink, Memory):
+            sink.exchange(owners)
+        else:
+            multihost_utils.sync_global_devices("the chunks of all processes are in the store")
 
 
 def _compute(job: StudyJob, sink: Any, report: Callable[..., None], number: int) -> None:
@@ -312,10 +370,10 @@ def compute_in_worker(pickled: bytes, folder: str, name: str) -> str:
     with _devices:
         job, store = _unpickled_job(pickled), Store(Path(folder))
         differs = difference(job.description, store.metadata["description"])
-        if differs:
-            raise InputError(f"{folder} holds another study than a worker has: {differs}")
-        if name in store.names:
-            _compute(job, store, lambda *_: None, store.names.index(name))
+    if differs:
+        raise InputError(f"{folder} holds another study than a worker has: {differs}")
+    if name in store.names:
+        _compute(job, store, lambda *_: None, store.names.index(name))
     return name
 
 

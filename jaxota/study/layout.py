@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxota._core import devices
@@ -101,11 +100,17 @@ class Layout:
 
         Models may be shorter than the longest of the study, whose rest stays NaN.
         """
-        region = self.region(number)
-        for name, array in into.items():
+        for name, target in self.get(number, into).items():
             if name in values:
-                target = array[tuple(region.get(d, slice(None)) for d in self.dims[name])]
                 target[tuple(map(slice, values[name].shape))] = values[name]
+
+    def get(self, number: int, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the results of a chunk from arrays of all results."""
+        region = self.region(number)
+        return {
+            name: array[tuple(region.get(d, slice(None)) for d in self.dims[name])]
+            for name, array in values.items()
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data from which `from_json` makes the layout again."""
@@ -273,7 +278,7 @@ def choose_blocks(settings: Settings, programs: Programs, budget: int | None) ->
     parts, rows = group.parts, math.prod(sizes.values())
     moment = devices.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
     blocks = _blocks(sizes, min(moment, max(1, room // _bytes_per_row(group))))
-    smallest = dict.fromkeys(sizes, 1) | {"trial": min(sizes["trial"], jax.local_device_count())}
+    smallest = dict.fromkeys(sizes, 1) | {"trial": min(sizes["trial"], len(devices.target()))}
 
     def measured(blocks: dict[str, int]) -> int:
         *rows, trials = blocks.values()

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inputs, prng
+from jaxota._core.devices import platform
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, canonical, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks import model_functions
 from jaxota.tasks.sample_tables import Columns, of_any, of_users
+
+# On TPU, a minibatch gradient weighs all samples of a user in place of gathering rows, if they
+# compute at most so many times the numbers that those rows hold (docs/accelerators.md).
+WEIGHED = 8
 
 
 @part
@@ -143,6 +148,25 @@ class Parameters(NamedTuple):
         return model_functions.ravel(self._transpose(params))
 
     def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        task = self.task
+        computed = task._size[1] * model_functions.activations(task.start, task.loss, task.columns)
+        if computed > WEIGHED * samples.size * task.columns.width:
+            return self._of_rows(params, user, samples)
+        branches = {"tpu": self._of_weights, "default": self._of_rows}
+        return jax.lax.platform_dependent(params, user, samples, **branches)
+
+    def _of_weights(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        """Weigh all samples by how often each was drawn: TPUs gather rows slowly."""
+        drawn = (samples[:, None] == jnp.arange(self.task._size[1])[None]).sum(0)
+        own = jax.tree.map(lambda x: x[user], (self.task.numbers, self.task.wholes))
+
+        def loss(params: Any) -> Scalar:
+            losses = self.task.losses(self._transpose(params), own)
+            return jnp.where(drawn > 0, drawn * losses, 0.0).sum() / samples.size
+
+        return jax.grad(loss)(params)
+
+    def _of_rows(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
         rows = user * self.task._size[1] + samples
         batch = jax.tree.map(
             lambda x: x.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False),
@@ -165,7 +189,8 @@ class Parameters(NamedTuple):
         return model_functions.total(gradient, size, own, weights)
 
     def _transpose(self, params: Any) -> Any:
-        return model_functions.transpose(self.task.start, params)
+        # GPUs and TPUs have layouts of their own, which a transposition only disturbs.
+        return model_functions.transpose(self.task.start, params) if platform() == "cpu" else params
 
 
 def empirical(

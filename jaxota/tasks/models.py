@@ -135,6 +135,10 @@ def _pooled(
     x: Float[Array, "channel height width sample"],
 ) -> Float[Array, "channel height//2 width//2 sample"]:
     """Take the maximum of every 2×2 pixels; an odd last row or column is dropped, as in flax."""
-    height, width = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
-    rows = jnp.maximum(x[:, 0:height:2], x[:, 1:height:2])
-    return jnp.maximum(rows[:, :, 0:width:2], rows[:, :, 1:width:2])
+    channels, height, width, samples = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    # Pairs from a reshape, not slices of every other row: those abort the compiler for TPUs.
+    pairs = x.reshape(channels, height // 2, 2, -1, samples)
+    rows = jnp.maximum(pairs[:, :, 0], pairs[:, :, 1])
+    pairs = rows.reshape(channels, height // 2, width // 2, 2, samples)
+    return jnp.maximum(pairs[:, :, :, 0], pairs[:, :, :, 1])

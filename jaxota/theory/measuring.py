@@ -69,8 +69,9 @@ def measure(
         steps = "rounds and swept fields go in step and must be of one length ≥ 1"
         raise InputError(f"{steps}, got lengths {sorted(lengths)}")
     count = max(lengths, default=1)
-    chunk = trials_at_once((parts["algorithm"],), checked["task"], count, options.rounds)
-    options = options._replace(chunk=chunk, over=devices.spread(1, count))
+    over, rule = devices.spread(1, count), (parts["algorithm"],)
+    chunk = trials_at_once(rule, checked["task"], over, count, options.rounds)
+    options = options._replace(chunk=chunk, over=over)
     samples = int(_largest_count(checked["task"]))
     constants = _program(options, samples, structure, axes, values, **checked)
     if not all(np.isfinite(x).all() for x in jax.tree.leaves(constants)):
