@@ -125,6 +125,12 @@ def rows():
             RUN | {"calibration_trials": 3},
             {"key": key, **parts, **counts, "every": every, "plan": plan},
         ),
+        "jo.lower": Row(
+            jo.lower,
+            RUN | {"devices": jax.devices(), "every": 1, "calibration_trials": 3},
+            {k: v for k, v in both.items() if k not in ("plan", "initial")}
+            | {"devices": Kind([x for x in FEW_PARTS if x is not None] + [[], [3]])},
+        ),
         "jo.calibrate": Row(
             jo.calibrate,
             {k: v for k, v in RUN.items() if k != "channel"},

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -56,3 +57,11 @@ def assert_one_line(errors, *words):
     assert errors.startswith("jaxota: ") and errors.count("\n") == 1, errors
     for word in words:
         assert str(word) in errors
+
+
+def without_devices(errors):
+    """What a command that computes says beside the line that names its devices."""
+    devices = r"jaxota: running on (\d+ CPU devices?|the workers of tcp://[\d.:]+)\n"
+    rest, count = re.subn(f"^{devices}", "", errors, flags=re.M)
+    assert count == 1, errors
+    return rest

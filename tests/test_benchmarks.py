@@ -87,22 +87,6 @@ def test_work_survives_a_file(against, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_count_of_a_step_is_the_formula(monkeypatch):
-    """Two products of the batch with d coordinates; a loop's body would be counted once."""
-    monkeypatch.syspath_prepend(FOLDER)
-    import roofline
-
-    for kind, dim in (("regression", 10), ("softmax", 7840)):
-        steps, batch = roofline.STEPS[kind]
-        operations, moved = roofline.step(kind)
-        formula = 4 * batch * dim
-        assert abs(operations - formula) < 0.05 * formula + 4 * dim
-        rest, _ = roofline.round_without_steps(kind)
-        users = roofline.problem(kind).users
-        assert 3 * users * dim < rest < 0.5 * users * steps * operations
-        assert moved == 4 * (batch * roofline.sample_floats(kind) + 4 * roofline.problem(kind).dim)
-
-
 @pytest.mark.parametrize("share, code", [(1.0, 0), (0.75, 0), (0.65, 1)])
 def test_a_ratio_that_has_fallen_fails(monkeypatch, capsys, share, code):
     monkeypatch.syspath_prepend(FOLDER)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from processes import assert_one_line, finished
+from processes import assert_one_line, finished, without_devices
 from processes import process as started_process
 
 from jaxota.cli import process
@@ -26,7 +26,7 @@ def run(tmp_path):
         with started_process(*words, env=environment, cwd=tmp_path) as started:
             code, _, errors = finished(started)
         assert code == 0
-        return errors
+        return without_devices(errors)
 
     return run
 

@@ -1,5 +1,9 @@
 """Plans: what they hold, and how they are kept."""
 
+import gc
+import hashlib
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -131,3 +135,48 @@ def test_the_cache_of_plans_is_bounded(task, monkeypatch):
         asked = (arguments[name] for name in ("key", "algorithm", "task", "plan"))
         assert calibration.cached_plan(options, *asked) == "a plan"
     assert len(calibration._cache) == 3
+
+
+def test_a_large_task_is_read_once_for_all_calls(monkeypatch):
+    """Arrays of NumPy, which may change, are read at every call."""
+    hashed = []
+
+    class Counting:
+        def __init__(self, about):
+            self.real = hashlib.blake2b(about)
+
+        def update(self, data):
+            hashed.append(data.nbytes)
+            self.real.update(data)
+
+        def digest(self):
+            return self.real.digest()
+
+    def call(task):
+        """Bytes that were hashed, and whether a plan was measured."""
+        before = len(calibration._cache)
+        hashed.clear()
+        jo.simulate(0, jo.cotaf(1e-2, 1, 1), jo.Channel(), task, 2, 2, calibration_trials=2)
+        return sum(hashed), len(calibration._cache) - before
+
+    monkeypatch.setattr(calibration, "_cache", {})
+    monkeypatch.setattr(calibration, "hashlib", types.SimpleNamespace(blake2b=Counting))
+    features = np.random.default_rng(0).standard_normal((2, 1000, 150)).astype("float32")
+    task = jo.tasks.regression(features, features[..., 0])
+    size = task.features.nbytes
+    assert size > calibration._LARGE and isinstance(task.features, jax.Array)
+    first, measured = call(task)
+    assert first > size and measured
+    again, measured = call(task)
+    assert again == first - size and not measured
+
+    mine = task.replace(features=np.array(task.features))
+    assert call(mine) == (first, 0)  # the same numbers, the same plan
+    mine.features[0] *= 2
+    assert call(mine) == (first, 1)
+
+    known = id(task.features)
+    assert known in calibration._digests
+    del task, mine
+    gc.collect()
+    assert known not in calibration._digests

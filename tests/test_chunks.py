@@ -1,7 +1,12 @@
 """Chunks are small, fit into the memory limit, and do not change the numbers."""
 
+import contextlib
+import functools
 import itertools
 import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -10,6 +15,7 @@ import pytest
 import jaxota as jo
 from jaxota._core import devices
 from jaxota.study import compile as compile_
+from jaxota.study import executor
 from jaxota.study import layout as layouts
 from jaxota.study.executor import StudyJob
 
@@ -116,6 +122,86 @@ def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     most = devices.FEW * short
     assert rows(of=most) == short and rows(of=4 * most) == 4 * short
     assert rows(of=1000 * most) == devices.LARGEST * short
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Devices that are taken for GPUs: chunks of 2 trials, and three cores that write."""
+    monkeypatch.setattr(devices, "rows_at_once", lambda *_: 2)
+    monkeypatch.setattr(devices, "platform", lambda: "gpu")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    return STUDY.replace(over=jo.grid(snr_db=[0, 10]))
+
+
+def test_chunks_of_fast_devices_are_larger(monkeypatch):
+    algorithms, task = list(STUDY.algorithms.values()), STUDY.task
+    rows = devices.rows_at_once(algorithms, task, 30, 1)
+    monkeypatch.setattr(devices, "platform", lambda: "tpu")
+    assert devices.rows_at_once(algorithms, task, 30, 1) // rows == devices.FASTER
+
+
+def test_fast_devices_do_not_wait_for_files(fast, monkeypatch):
+    """Chunks are written by as many threads as there are cores, and numbers stay the same."""
+    three, write = threading.Barrier(3, timeout=30), executor.Memory.write
+
+    def wait_for_others(*arguments):
+        three.wait()  # breaks unless three threads write at once
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor.Memory, "write", wait_for_others)
+        data = fast.run()
+    monkeypatch.setattr(devices, "platform", lambda: "cpu")
+    assert data.identical(fast.run())
+
+
+def test_fast_devices_have_the_next_call_before_a_result_is_fetched(fast, monkeypatch):
+    """On CPU, where devices share the cores, one call ends before the next begins."""
+    job = StudyJob(fast)
+    layout = job.layout()
+    job.compute(layout, 0)  # compiled, calibrated
+    events, get, simulate = [], jax.device_get, job._programs.simulate
+    asked = threading.Barrier(2, timeout=5)
+
+    def simulated(*arguments):
+        events.append("call")
+        return simulate(*arguments)
+
+    def fetched(values):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            asked.wait()
+        events.append("result")
+        return get(values)
+
+    def run():
+        events.clear()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(functools.partial(job.compute, layout), (1, 2)))
+        return events
+
+    monkeypatch.setattr(job._programs, "simulate", simulated)
+    monkeypatch.setattr(jax, "device_get", fetched)
+    assert run() == ["call", "call", "result", "result"]
+    asked.abort()
+    monkeypatch.setattr(devices, "platform", lambda: "cpu")
+    assert run()[:2] == ["call", "result"]
+
+
+def test_what_a_thread_cannot_write_is_said(fast, monkeypatch):
+    def full(*_):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(executor.Memory, "write", full)
+    with pytest.raises(RuntimeError, match="no room"):
+        fast.run()
+
+
+def test_threads_share_the_memory_for_results(fast, monkeypatch):
+    job = StudyJob(fast)
+    layout = job.layout()
+    assert job.threads(layout, 0) == 3
+    monkeypatch.setattr(executor, "machine_memory", lambda: 1000)
+    assert job.threads(layout, 0) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,13 @@ import jaxota as jo
 from jaxota._core import devices
 from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
+HERE = types.SimpleNamespace(process_index=0)
 COUNTS = [(8, 100, 1), (8, 8, 1), (8, 5, 1), (8, 1, 10), (8, 3, 7), (8, 2, 1), (1, 5, 5), (6, 4, 9)]
 
 
 @pytest.mark.parametrize(("devices", "trials", "settings"), COUNTS)
 def test_the_spread_minimises_the_largest_load(devices, trials, settings, monkeypatch):
-    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    monkeypatch.setattr("jaxota._core.devices.target", lambda: [HERE] * devices)
     chosen = spread(trials, settings)
     assert chosen.devices <= devices and chosen.settings <= settings and chosen.trials <= trials
 
@@ -33,9 +35,17 @@ def test_the_spread_minimises_the_largest_load(devices, trials, settings, monkey
 
 def test_trials_are_preferred_to_settings(monkeypatch):
     """As they share their data."""
-    monkeypatch.setattr(jax, "local_device_count", lambda: 8)
+    monkeypatch.setattr(devices, "target", lambda: [HERE] * 8)
     assert spread(16, 16) == (1, 8) and spread(1, 16) == (8, 1) and spread(2, 16) == (4, 2)
     assert spread(16) == (1, 8) and spread(1) == (1, 1)
+
+
+@pytest.mark.parametrize(("trials", "settings"), [(16, 16), (1, 16), (2, 16), (5, 1), (1, 1)])
+def test_every_process_takes_part(trials, settings, monkeypatch):
+    """Also where there is not enough work for all: a program must run in all processes."""
+    here, there = (types.SimpleNamespace(process_index=n) for n in range(2))
+    monkeypatch.setattr(devices, "target", lambda: [here] * 4 + [there] * 4)
+    assert devices.processes() == 2 and spread(trials, settings).devices == 8
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])
@@ -256,3 +266,34 @@ def test_the_limit_of_a_cgroup_counts(tmp_path, monkeypatch):
         assert devices.machine_memory() > 6000000
     finally:
         devices.machine_memory.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("platform", "count", "processes", "line"),
+    [
+        ("cpu", 1, 1, "1 CPU device"),
+        ("cpu", 4, 2, "4 CPU devices, of 2 processes"),
+        ("gpu", 1, 1, "1 GPU: NVIDIA H100"),
+        ("tpu", 8, 1, "8 TPUs: NVIDIA H100"),
+        ("other", 2, 1, "2 others: NVIDIA H100"),
+    ],
+)
+def test_devices_are_one_line(platform, count, processes, line, monkeypatch):
+    device = types.SimpleNamespace(platform=platform, device_kind="NVIDIA H100")
+    monkeypatch.setattr(jax, "devices", lambda: [device] * count)
+    monkeypatch.setattr(jax, "process_count", lambda: processes)
+    monkeypatch.setattr(devices, "_SIGNS", {})
+    assert jo.devices() == line
+
+
+def test_hardware_that_is_not_used_is_found_by_its_file_or_variable(monkeypatch, tmp_path):
+    monkeypatch.setitem(jax.config.values, "jax_platforms", "")
+    monkeypatch.setattr(devices, "_SIGNS", {("TPU", "tpu"): (str(tmp_path / "accel0"), "A_TPU")})
+    assert devices.unused_hardware() is None
+    (tmp_path / "accel0").touch()
+    assert "NOT on the TPU" in jo.devices() and "pip install 'jaxota[tpu]'" in jo.devices()
+    (tmp_path / "accel0").unlink()
+    monkeypatch.setenv("A_TPU", "v5e")
+    assert "NOT on the TPU" in jo.devices()
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert devices.unused_hardware() is None

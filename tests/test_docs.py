@@ -102,7 +102,7 @@ def test_python_on_pages_runs(page, tmp_path, monkeypatch):
         true = re.findall(r"^(.+?)  # True\b", block, re.MULTILINE)
         assert all(eval(expression, names) for expression in true)
     assert bool(names.keys() - {"__name__", "__builtins__"}) == (
-        page in ("command", "exact", "index", "model", "methods", "theory", "trust")
+        page in ("accelerators", "command", "exact", "index", "model", "methods", "theory", "trust")
     )
     for run in names.get("runs", {}).values():
         assert np.isfinite(run.model).all()

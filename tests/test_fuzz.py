@@ -18,7 +18,7 @@ import sklearn.datasets
 from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
-from jaxota import calibration, expectation, plots, simulation, stats, sweeping, theory
+from jaxota import calibration, expectation, lowering, plots, simulation, stats, sweeping, theory
 from jaxota._core import devices, inputs
 from jaxota.study import executor
 from jaxota.theory import best as tuning
@@ -41,7 +41,7 @@ LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_re
 # Like `study_report` and `plots.study`, these take the dataset that a study returned.
 LEFT_OUT += "Summary summary metric_of power_ratio diverged "
 LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
-LEFT_OUT += "Bound if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "devices Bound if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
 
@@ -56,6 +56,8 @@ def stopped(monkeypatch, tmp_path):
         monkeypatch.setattr(module, name, stop)
     for module in (simulation, sweeping):
         monkeypatch.setattr(module, "cached_plan", stop)
+    for name in ("program", "measure"):
+        monkeypatch.setattr(lowering, name, stop)
     monkeypatch.setattr(calibration, "_program", stop)
     for name in ("_program", "_plan_program"):
         monkeypatch.setattr(expectation, name, stop)

@@ -97,9 +97,11 @@ CASES = {
     **{("show", "there", option): bad for option, bad in PICTURES.items()},
     ("run",): none_of(*FIGURES),
     ("sweep",): none_of(*FIGURES),
+    ("compile",): none_of(*FIGURES),
+    ("compile", "fig1", "--for"): none_of("here", "v5e", "v6e", "h100", "t4"),
     ("show",): NOWHERE | WORDS,
     ("report",): NOWHERE | WORDS,
-    (): none_of("run", "sweep", "show", "list", "bench", "report"),
+    (): none_of("run", "sweep", "show", "list", "bench", "report", "compile"),
 }
 
 

@@ -189,13 +189,9 @@ def test_throughput_tables_match_the_benchmark_results():
     folder = ROOT / "benchmarks" / "throughput" / "results"
     kept = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     rows = {(name, f"{ns:.1f}") for name, ns in kept["limits"]["nanoseconds"].items()}
-    for kind in ("regression", "softmax"):
-        for name, value in kept["roofline"][kind].items():
-            if isinstance(value, float) and " " in name:
-                rows.add((f"{kind}, {name}", f"{value:.1e}"))
     text = README + (ROOT / "docs" / "throughput.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\| (.+?) \|$", text.split("## Feature")[0], re.MULTILINE)
     tables = [tuple(cell.strip() for cell in row.split("|")) for row in shown]
     numbered = [row for row in tables if re.search(r"^[\d.]+(e[+-]\d+)?$", row[1])]
-    assert len(numbered) > 10
+    assert len(numbered) >= len(rows)
     assert set(numbered) <= rows, set(numbered) - rows

@@ -117,7 +117,7 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
     many = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     few = run(algorithm, jo.Channel(), task, trials=2, plan=plan, initial=start[:2])
     assert_equal(few, jax.tree.map(lambda x: x[:2], many), task, start[:2])
-    monkeypatch.setattr(arguments, "trials_at_once", lambda *_: 3)
+    monkeypatch.setattr(arguments, "trials_at_once", lambda *_, **__: 3)
     chunked = run(algorithm, jo.Channel(), task, trials=7, plan=plan, initial=start[:7])
     assert_equal(chunked, many, task, start[:7])
 
@@ -128,7 +128,7 @@ def test_memory_in_flight_is_bounded(task, monkeypatch):
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
-    assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, copies=10) <= few // 10 + 1
+    assert trials_at_once([jo.cotaf(1e-2, 1, 1)], big, settings=10) <= few // 10 + 1
     long = trials_at_once([jo.cotaf(1e-2, 1, 1)], task, rounds=10**6)  # their keys are 112 MB each
     assert long == 9 and trials_at_once([jo.cotaf(1e-2, 1, 1)], task, rounds=10**9) == 1
     assert trials_at_once([jo.cotaf(1e-2, 1, 1)] * 2, big) <= few // 2 + 1
@@ -141,10 +141,25 @@ def test_trials_in_flight_fit_the_cache(monkeypatch):
     held = 4 * 4 * (5 * 11 + 4 * 10)  # bytes of all users' rows, and of four vectors each
     assert trials_at_once([algorithm], task) == devices.CACHE // held
     assert trials_at_once([algorithm] * 3, task) == devices.CACHE // held  # one after the other
-    assert trials_at_once([algorithm], task, copies=7) == devices.CACHE // (7 * held)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    found = trials_at_once([algorithm], task)
-    assert found == devices.MEMORY // devices.bytes_per_trial([algorithm], task)
+    assert trials_at_once([algorithm], task, settings=7) == devices.CACHE // (7 * held)
+    four = devices.Spread(1, 4)  # on one machine, so that they share its cache
+    assert trials_at_once([algorithm], task, four) == devices.CACHE // (4 * held)
+
+
+@pytest.mark.parametrize(("platform", "cache"), [("gpu", None), ("tpu", devices.VECTOR_MEMORY)])
+def test_accelerators_do_not_share_their_memory(platform, cache, monkeypatch):
+    """As many trials run on each of 8 devices as on one, within a share of its memory."""
+    task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
+    algorithm = jo.cotaf(1e-2, 10, 5)
+    monkeypatch.setattr(devices, "platform", lambda: platform)
+    monkeypatch.setattr(devices, "device_memory", lambda: 80 * 10**9)
+    most = int(80e9 / 32) // devices.bytes_per_trial([algorithm], task)
+    if cache:
+        most = min(most, cache // (4 * 4 * (5 * 11 + 4 * 10)))
+    assert trials_at_once([algorithm], task) == most
+    assert trials_at_once([algorithm], task, devices.Spread(1, 8)) == most
+    halved = trials_at_once([algorithm], task, devices.Spread(4, 2), settings=8)
+    assert abs(halved - most // 2) <= 1
 
 
 @pytest.mark.slow
