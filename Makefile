@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures claims test check lint docs clean bench bench-peers bench-check
+.PHONY: figures claims test check lint docs clean bench bench-peers bench-check accelerators
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
@@ -49,7 +49,7 @@ docs: .venv/tested-with
 
 # Throughput: `bench` runs all benchmarks and draws their pictures, `bench-peers` installs the
 # alternatives, each in its own environment, and `bench-check` fails if a ratio fell by over 30 %.
-BENCHES := against limits in_flight scaling memory compile_time mnist roofline
+BENCHES := against limits in_flight scaling memory compile_time mnist
 PEERS := torch fedjax drjax pfl flower
 
 bench: .venv/tested-with
@@ -60,6 +60,21 @@ bench-peers: $(PEERS:%=.bench/%/installed)
 .bench/%/installed: benchmarks/throughput/contenders/requirements/%.txt
 	@test -x .bench/$*/bin/python || $(PYTHON) -m venv .bench/$*
 	.bench/$*/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Compile for TPUs and GPUs that are not here: tests, and the tables of docs/accelerators.md. The
+# compilers (0.8 GB, for jax 0.10.1 and so Python 3.11) have an environment of their own; --no-deps
+# leaves out the CUDA libraries, which only running needs.
+ACCELERATORS := .bench/accelerators
+accelerators: $(ACCELERATORS)/compilers
+	$(ACCELERATORS)/bin/pytest tests/test_accelerators.py tests/test_compile.py
+	$(ACCELERATORS)/bin/python benchmarks/throughput/accelerators.py --out benchmarks/throughput/results
+	$(ACCELERATORS)/bin/python docs/put_accelerators.py
+
+$(ACCELERATORS)/compilers: benchmarks/throughput/contenders/requirements/accelerators.txt pyproject.toml constraints.txt
+	@test -x $(ACCELERATORS)/bin/python || $(PYTHON) -m venv $(ACCELERATORS)
+	$(ACCELERATORS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(ACCELERATORS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
 bench-check: .venv/tested-with
