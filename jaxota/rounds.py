@@ -22,7 +22,7 @@ from jaxota._core.part import Memory, Scalar, Vector
 from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
-from jaxota.stages.channel import Block, Carrier, Channel, noise_over, superpose
+from jaxota.stages.channel import Block, Carrier, Channel, noise_over
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
@@ -151,8 +151,8 @@ def _transmit(
     energy = precode.energy(sent)
 
     # Channel and server: the sum of all signals plus noise, gains undone, then the estimate.
-    average, deviation, power = superpose(k_noise, sent, energy, noise, link, carrier.noise)
-    average = compress.decode(average, deviation, link, side)
+    average, deviation, power = carrier.carry(k_noise, sent, energy, noise, link)
+    average, deviation = compress.decode(average, deviation, link, side, state.model.size)
     estimate, memory = estimator(average, deviation, sent, link, estimate_memory)
 
     error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
@@ -287,7 +287,8 @@ def run_all(
             return scores, _record(info, options.user_power)
 
         def last(algorithm: Algorithm, state: State) -> dict[str, Any]:
-            model = algorithm.server.output(state.model, state.server)
+            server = stage_checks.checked(algorithm, "algorithm", problem).server
+            model = server.output(state.model, state.server)
             scores = score(state.average) if options.average_scores else {}
             kept = tuple(jax.tree.leaves(state)) if options.keep_state else None
             results = {"model": model, "average": state.average, "average_scores": scores}

@@ -252,8 +252,8 @@ class OneBit:
     def encode(self, values, memory, side):
         return jnp.sign(values), memory
 
-    def decode(self, received, deviation, link, side):
-        return self.step * jnp.sign(received)
+    def decode(self, received, deviation, link, side, dim):
+        return self.step * jnp.sign(received), deviation
 
 
 @pytest.mark.slow
@@ -348,6 +348,45 @@ def test_two_antennas():
     assert_within(mean[1].reshape(-1), 1 / 3)
     gain = (mean[2] - mean[1]).reshape(-1)
     assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(gain.size)
+
+
+# Another superposition
+
+
+@own
+class Sample:
+    """A carrier whose server hears one user alone, drawn at random, with noise of its own law."""
+
+    channel: object
+
+    def __getattr__(self, name):  # power, noise, links, …
+        return getattr(self.channel, name)
+
+    def carry(self, key, sent, energy, noise, link):
+        one = jax.random.randint(key, (), 0, link.heard.size)
+        deviation = jnp.sqrt(noise * energy)
+        drawn = self.noise.draw(jax.random.fold_in(key, 1), sent.values[0].shape)
+        return sent.values[one] + deviation * drawn, deviation, sent.energies / energy
+
+
+@own
+class Sampled:
+    def __call__(self, channel):
+        return Sample(channel)
+
+
+@pytest.mark.slow
+def test_another_superposition():
+    """Without noise each step is one user's, all of them in turn; with it, its law's deviation."""
+    slopes = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    algorithm = jo.cotaf(0.5, 1, precode=jo.Constant(2.0)).replace(medium=Sampled())
+    run = functools.partial(jo.simulate, KEY, algorithm, task=_linear(slopes), rounds=5, trials=40)
+    steps = _steps(run(jo.Channel(snr_db=np.inf))).reshape(-1, 1, 2)
+    near = np.abs(steps + 0.5 * slopes).max(-1) < 1e-6  # [step, user]
+    assert (near.sum(1) == 1).all() and near.any(0).all()
+    loud = run(jo.Channel(snr_db=3.0))
+    np.testing.assert_allclose(loud.deviation, np.sqrt(10**-0.3) / 2.0, rtol=1e-5)
+    np.testing.assert_allclose(loud.power, 4.0 * 0.5, rtol=1e-5)
 
 
 # Noise that is not Gaussian
@@ -459,6 +498,7 @@ EVERY = {
         {"fading": jo.rayleigh(answer=UniformForcing(), antennas=2)},
         _quadratics,
     ),
+    "sampled": (jo.cotaf(**_BARE).replace(medium=Sampled()), {}, _quadratics),
     "Laplace": (jo.cotaf(**_BARE), {"noise": Laplace()}, _quadratics),
     "transformer": (jo.cotaf(**_BARE, batch=2), {}, _language),
 }

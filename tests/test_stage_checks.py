@@ -55,7 +55,7 @@ WORKING = {
         "start": lambda self, users, dim: jnp.zeros(users),
         "report": lambda self, values, memory: {},
         "encode": lambda self, values, memory, side: (values, memory),
-        "decode": lambda self, received, deviation, link, side: received,
+        "decode": lambda self, received, deviation, link, side, dim: (received, deviation),
         "remember": lambda self, before, after, heard: after,
     },
     "server": {
@@ -90,6 +90,15 @@ WORKING = {
         "problem": lambda self, trial: _made("Problem", PROBLEM)(),
         "floats_per_trial": lambda self, batch: 100,
     },
+}
+
+OPTIONAL = {
+    "estimate": ("start",),
+    "compress": ("start", "report", "remember"),
+    "server": ("start", "answer", "output"),
+    "local": ("start", "remember"),
+    "fading": ("start",),
+    "law": ("start",),
 }
 
 
@@ -131,11 +140,20 @@ def test_the_working_parts_run(stage):
     assert _run(stage, _own(stage)()).model.shape == (2, 4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", OPTIONAL)
+def test_members_that_may_be_left_out(stage):
+    """Parts without them run as those do whose members do nothing."""
+    bare, whole = (_run(stage, _own(stage, lacks)()) for lacks in (OPTIONAL[stage], ()))
+    np.testing.assert_array_equal(bare.model, whole.model)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_missing_and_wrong_members_are_refused(stage):
     for name, member in WORKING[stage].items():
-        words, see = _said(stage, _own(stage, lacks=(name,))())
-        assert words.endswith(f"got Mine(), which lacks {name}{see}")
+        if name not in OPTIONAL.get(stage, ()):
+            words, see = _said(stage, _own(stage, lacks=(name,))())
+            assert words.endswith(f"got Mine(), which lacks {name}{see}")
         if callable(member):
             words, see = _said(stage, _own(stage, **{name: 3})())
             assert f".{name} must be a method that takes (" in words and words.endswith(see)
@@ -185,7 +203,7 @@ RETURNS = {
     ("compress", "start"): "memory, arrays [user, …]",
     ("compress", "report"): "a dict",
     ("compress", "encode"): "(array [user, s], memory)",
-    ("compress", "decode"): "array [d]",
+    ("compress", "decode"): "(array [d], array [])",
     ("compress", "remember"): "memory like that of `start`, float32[3]",
     ("server", "__call__"): "(array [d], memory)",
     ("server", "output"): "array [d]",

@@ -293,7 +293,9 @@ def test_means_are_coded(task):
     side = jo.SideInfo(reports=reports)
     sent, _ = centred.encode(values, None, side)
     np.testing.assert_allclose(sent.sum(1), 0.0, atol=1e-6)
-    decoded = centred.decode(sent.mean(0), jnp.float32(0.0), ideal_link(3), side)
+    decoded, _ = centred.decode(
+        sent.mean(0), jnp.float32(0.0), ideal_link(3), side, values.shape[1]
+    )
     np.testing.assert_allclose(decoded, values.mean(0), rtol=1e-5, atol=1e-6)
 
 

@@ -120,6 +120,12 @@ def traced(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def optional(member: T) -> T:
+    """Mark a protocol's method that parts may leave out: its own body then takes its place."""
+    member.optional = True  # type: ignore[attr-defined]
+    return member
+
+
 @dataclass_transform(
     frozen_default=True, eq_default=False, field_specifiers=(traced, static, dataclasses.field)
 )

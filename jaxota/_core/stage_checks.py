@@ -6,6 +6,7 @@ the annotations of what these return. Compiled programs hold nothing of these ch
 """
 
 import dataclasses
+import functools
 import inspect
 import re
 import types
@@ -33,6 +34,7 @@ STAGES = {
     "algorithm.precode": ("Precoder", "jo.Online()"),
     "algorithm.estimate": ("Estimator", "jo.MMSE()"),
     "algorithm.compress": ("Compressor", "jo.Uncompressed()"),
+    "algorithm.compress.rest": ("Compressor", "jo.Uncompressed()"),
     "algorithm.server": ("Server", "jo.ReplaceModel(), or an optax optimiser"),
     "algorithm.medium": ("Medium", "jo.OverTheAir()"),
     "channel.noise": ("Noise", "jo.Gaussian()"),
@@ -75,11 +77,14 @@ def offers(path: str, value: Any, protocol: type, like: str) -> None:
     kind = protocol.__name__
     members = {k: v for k, v in vars(protocol).items() if k[0] != "_" or k == "__call__"}
     values = {name: getattr(value, name, _MISSING) for name in members}  # once: it may compute
-    missing = [name for name in members if values[name] is _MISSING]
+    absent = [name for name in members if values[name] is _MISSING]
+    missing = [name for name in absent if not hasattr(members[name], "optional")]
     if missing:
         lacks = f"got {shown(value)}, which lacks {', '.join(missing)}"
         _refuse(f"{path} must be one such as {like}, {lacks}", kind)
     for name, member in members.items():
+        if values[name] is _MISSING:
+            continue
         if isinstance(member, property):
             wanted = getattr(member.fget, "__annotations__", {})["return"]
             _check_value(f"{path}.{name}", values[name], wanted, kind)
@@ -140,7 +145,11 @@ class Checked:
         self.part, self.path, self.protocol, self.problem = part, path, protocol, problem
 
     def __getattr__(self, name: str) -> Any:
-        member, declared = getattr(self.part, name), vars(self.protocol).get(name)
+        declared: Any = vars(self.protocol).get(name)
+        if hasattr(declared, "optional") and not hasattr(self.part, name):
+            member = functools.partial(declared, self.part)  # the protocol's own body
+        else:
+            member = getattr(self.part, name)
         if not inspect.isfunction(declared):
             return member
         signature = inspect.signature(declared)

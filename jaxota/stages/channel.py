@@ -9,7 +9,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inputs, prng
-from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, static, traced
+from jaxota._core.part import (
+    Memory,
+    PerUser,
+    Scalar,
+    Traced,
+    Vector,
+    Vectors,
+    optional,
+    part,
+    static,
+    traced,
+)
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.compress import SideInfo
@@ -53,8 +64,10 @@ class Carrier(Protocol):
     def noise_variance(self, dim: int) -> Scalar | None:
         """Return sw2 per coordinate of a block of `dim` coordinates, None without noise."""
 
+    @optional
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        """Return the memory before round 1."""
+        """Return the memory before round 1; by default none."""
+        return None
 
     def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         """Return the links of both blocks and memory.
@@ -62,6 +75,21 @@ class Carrier(Protocol):
         `keys` [3] serve the fading, the law's own generator, and the choice of participants;
         `controlled` says whether a control block is sent.
         """
+
+    @optional
+    def carry(
+        self,
+        key: PRNGKeyArray,
+        sent: "Block",
+        energy: Float[Array, "*user"],
+        noise: Scalar | None,
+        link: Link,
+    ) -> tuple[Float[Array, "s"], Scalar, PerUser]:
+        """Return the symbols [s] at the server, their noise's deviation [], and powers [user].
+
+        By default signals add up: see `superpose`, which says what the arguments are.
+        """
+        return superpose(key, sent, energy, noise, link, self.noise)
 
 
 class Medium(Protocol):
@@ -124,6 +152,8 @@ class Channel:
         # Exactly 0 for an infinite SNR. P cancels, however small or large it is.
         return 10.0 ** (-self.snr_db / 10.0) / symbols
 
+    carry = Carrier.carry
+
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.fading.start(key, users)
 
@@ -165,7 +195,7 @@ class Ideal:
     """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
-    noise, start = Gaussian(), no_memory
+    noise, start, carry = Gaussian(), no_memory, Carrier.carry
 
     def noise_variance(self, dim: int) -> None:
         return None

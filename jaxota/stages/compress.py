@@ -10,7 +10,17 @@ from typing import Any, Protocol, TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, Vectors, part, traced
+from jaxota._core.part import (
+    Memory,
+    PerUser,
+    Scalar,
+    Traced,
+    Vector,
+    Vectors,
+    optional,
+    part,
+    traced,
+)
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
 from jaxota.stages.local import if_heard, no_memory, norms
@@ -43,20 +53,31 @@ class Compressor(Protocol):
     def white(self) -> bool:
         """Whether a decoded average carries the channel's noise on each coordinate, no more."""
 
+    @optional
     def start(self, users: int, dim: int) -> Memory:
-        """Return the memory [user, …] before round 1."""
+        """Return the memory [user, …] before round 1; by default none."""
+        return None
 
+    @optional
     def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
-        """Return coded scalars [user] for the server, by name."""
+        """Return coded scalars [user] for the server, by name; by default none."""
+        return {}
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         """Return the symbols [user, s] that stand for `values` [user, d], and new memory."""
 
-    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
-        """Return the average [d] from the received symbols [s], whose noise has `deviation`."""
+    def decode(
+        self, received: Received, deviation: Scalar, link: Link, side: SideInfo, dim: int
+    ) -> tuple[Vector, Scalar]:
+        """Return the average [d], d = `dim`, and the standard deviation of its noise.
 
+        `received` [s] are the symbols' average and noise of this `deviation`.
+        """
+
+    @optional
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         """Return the memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+        return if_heard(self, before, after, heard)
 
 
 @part
@@ -65,16 +86,15 @@ class Uncompressed:
 
     white = True
     keeps_values = True  # for `exact`
-    start = no_memory
-
-    def report(self, values: Vectors, memory: Memory) -> dict[str, PerUser]:
-        return {}
+    start, report = no_memory, Compressor.report
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
         return values, memory
 
-    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
-        return received
+    def decode(
+        self, received: Received, deviation: Scalar, link: Link, side: SideInfo, dim: int
+    ) -> tuple[Vector, Scalar]:
+        return received, deviation
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         return after
@@ -105,10 +125,12 @@ class Centred:
         # Minus the reported mean, which is the one that the server adds back.
         return self.rest.encode(values - side.reports["mean"][:, None], memory, side)
 
-    def decode(self, received: Received, deviation: Scalar, link: Link, side: SideInfo) -> Vector:
-        centred = self.rest.decode(received, deviation, link, side)
+    def decode(
+        self, received: Received, deviation: Scalar, link: Link, side: SideInfo, dim: int
+    ) -> tuple[Vector, Scalar]:
+        centred, deviation = self.rest.decode(received, deviation, link, side, dim)
         # The means of the users who were heard, as the received average is theirs.
-        return centred + link.mean(side.reports["mean"])
+        return centred + link.mean(side.reports["mean"]), deviation
 
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         return self.rest.remember(before, after, heard)

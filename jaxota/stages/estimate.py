@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
-from jaxota._core.part import Memory, PerUser, Scalar, Vector, part
+from jaxota._core.part import Memory, PerUser, Scalar, Vector, optional, part
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block
@@ -29,8 +29,10 @@ class Estimator(Protocol):
     def needs(self) -> tuple[str, ...]:
         """Fields of `Moments` that the estimator reads from the plan."""
 
+    @optional
     def start(self, dim: int) -> Memory:
-        """Return the memory of one block before round 1; see `no_memory`."""
+        """Return the memory of one block before round 1; by default none."""
+        return None
 
     def __call__(
         self, received: Vector, deviation: Scalar, block: Block, link: Link, memory: Memory

@@ -16,7 +16,18 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxota._core import devices, inputs, prng
-from jaxota._core.part import TINY, Memory, Numbers, PerUser, Scalar, Traced, part, static, traced
+from jaxota._core.part import (
+    TINY,
+    Memory,
+    Numbers,
+    PerUser,
+    Scalar,
+    Traced,
+    optional,
+    part,
+    static,
+    traced,
+)
 from jaxota.errors import InputError
 from jaxota.stages.local import no_memory
 
@@ -66,8 +77,10 @@ Links: TypeAlias = tuple[Link, Link, Memory]  # of the model block and of the co
 class Fades(Protocol):
     """A fading channel's links of a round, such as `Fading`, made of a law and an answer."""
 
+    @optional
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        """Return the memory before round 1."""
+        """Return the memory before round 1; by default none."""
+        return None
 
     def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
         """Return the links of both blocks and memory; `amplitudes` [user], `noise` is d·sw2/P."""
@@ -76,8 +89,10 @@ class Fades(Protocol):
 class Law(Protocol):
     """A law of fading, such as `Rayleigh`, `Rician` or `Nakagami` of `jaxota.stages.fading`."""
 
+    @optional
     def start(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Memory:
-        """Return the memory before round 1, for gains of `(2, *shape)`."""
+        """Return the memory before round 1, for gains of `(2, *shape)`; by default none."""
+        return None
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         """Return the gains of a round, shaped like the circular Gaussians `fresh`, and memory."""

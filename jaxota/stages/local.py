@@ -19,6 +19,7 @@ from jaxota._core.part import (
     Vector,
     Vectors,
     canonical,
+    optional,
     part,
     static,
     traced,
@@ -90,18 +91,22 @@ class LocalRule(Protocol):
     def reach(self) -> Scalar:
         """Kη, the norm of an update made of parallel gradients of norm 1."""
 
+    @optional
     def start(
         self, key: PRNGKeyArray, problem: Problem, model: Vector
     ) -> tuple[Vector | None, Memory]:
         """Return the initial broadcast control [d], None without one, and memory [user, …]."""
+        return None, None
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
         """Run one round of all users, from the model and control that `state` broadcasts."""
 
+    @optional
     def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
         """Return the memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+        return if_heard(self, before, after, heard)
 
 
 def if_heard(self: object, before: Memory, after: Memory, heard: PerUser) -> Memory:

@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxota._core import inputs
-from jaxota._core.part import Memory, PerUser, Scalar, Vector, part, static
+from jaxota._core.part import Memory, PerUser, Scalar, Vector, optional, part, static
 from jaxota._core.state import State
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
@@ -53,33 +53,33 @@ class Aggregate:
 class Server(Protocol):
     """The server's step to the next model, such as `ReplaceModel` or `Optimizer`."""
 
+    @optional
     def start(self, model: Vector) -> Memory:
-        """Return the memory before round 1."""
+        """Return the memory before round 1; by default none."""
+        return None
 
+    @optional
     def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
         """Return the answer to the users' `reports` [user] before they send; `noise` is sw2/P."""
+        return None
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
         """Return the next broadcast model [d] and memory, from the model block's `aggregate`."""
 
+    @optional
     def output(self, model: Vector, memory: Memory) -> Vector:
-        """Return the model [d] that is scored and handed out."""
+        """Return the model [d] that is scored and handed out; by default the broadcast one."""
+        return model
 
 
 @part
 class ReplaceModel:
     """The estimate becomes the next model."""
 
-    start = no_memory
-
-    def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
-        return None
+    start, answer, output = no_memory, Server.answer, Server.output
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
         return aggregate.estimate, state.server
-
-    def output(self, model: Vector, memory: Memory) -> Vector:
-        return model
 
     def affine(self, memory: Memory) -> AffineStep:
         return jnp.array([[0.0, 1.0, 0.0]]), memory
