@@ -9,6 +9,8 @@ from ._core.devices import devices as devices
 from ._core.part import part as part
 from ._core.part import static as static
 from ._core.part import traced as traced
+from ._core.schedule import ByRound as ByRound
+from ._core.schedule import by_round as by_round
 from ._core.state import Checkpoint as Checkpoint
 from ._core.state import Plan as Plan
 from ._core.state import State as State

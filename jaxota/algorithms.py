@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxota._core.part import Numbers, part, suggest_keywords
+from jaxota._core.schedule import StepSizes
 from jaxota._core.state import PLANNED, Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
 from jaxota.stages.compress import Clipped, Compressor, Uncompressed
@@ -67,7 +68,7 @@ def _moments(plan: Plan, block: int) -> Moments:
 
 @suggest_keywords
 def fedavg(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
@@ -85,7 +86,7 @@ def fedavg(
 
 @suggest_keywords
 def scaffold(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     control_batch: int | None = None,
@@ -106,7 +107,7 @@ def scaffold(
 
 @suggest_keywords
 def noisy_fedavg(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
@@ -125,7 +126,7 @@ def noisy_fedavg(
 
 @suggest_keywords
 def cotaf(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
@@ -144,7 +145,7 @@ def cotaf(
 
 @suggest_keywords
 def baaf(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
@@ -163,7 +164,7 @@ def baaf(
 
 @suggest_keywords
 def cobaaf(
-    step_size: Numbers,
+    step_size: StepSizes,
     steps: int,
     batch: int | None = None,
     control_batch: int | None = None,

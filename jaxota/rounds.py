@@ -19,6 +19,7 @@ from jaxota._core import prng, stage_checks
 from jaxota._core.arguments import Options
 from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, Scalar, Vector
+from jaxota._core.schedule import at_round
 from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
@@ -211,7 +212,6 @@ def one_trial(
     Returns:
         Each algorithm's last state, and what was revealed of its rounds [round, …].
     """
-    algorithms = [stage_checks.checked(each, "algorithm", problem) for each in algorithms]
     channel = stage_checks.checked(channel, "channel", problem)
     # One split for the trial: a round's keys depend on the trial and on r, not on R.
     keys = prng.split(prng.fold_in(key, trial), 3 + 7 * (done + rounds))
@@ -219,14 +219,18 @@ def one_trial(
     model = start if start is not None and not done else None
     if model is None:
         model = stage_checks.checked_problem(problem).init(k_init)
-    states = tuple(_first_state(k_start, each, channel, problem, model) for each in algorithms)
+
+    def at(r: Any) -> list[Algorithm]:
+        return [stage_checks.checked(at_round(a, r), "algorithm", problem) for a in algorithms]
+
+    states = tuple(_first_state(k_start, each, channel, problem, model) for each in at(done))
     if done:
         states = (stage_checks.state(start, states[0]),)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
         r, keys, rows = xs
         after, revealed = [], []
-        for algorithm, row, state in zip(algorithms, rows, states, strict=True):
+        for algorithm, row, state in zip(at(done + r - 1), rows, states, strict=True):
             next_state, info = one_round(keys, algorithm, channel, problem, row, state)
             after.append(next_state)
             revealed.append(reveal(r, state, info, next_state))

@@ -126,6 +126,7 @@ def _short_names(settings: dict[str, Array], results: set[str]) -> dict[str, Arr
 
     Names of results stay apart: `channel.power` is the budget, `power` what users spend.
     """
+    settings = {path.removesuffix(".values"): v for path, v in settings.items()}  # of schedules
     short = [path.rsplit(".", 1)[1] for path in settings]
     return {
         name if short.count(name) == 1 and name not in results else path: value

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from jaxota._core import devices, inputs, stage_checks
 from jaxota._core.devices import Spread, gathered, spread, trials_at_once
 from jaxota._core.part import Bounds, Numbers, Seed
+from jaxota._core.schedule import tabulated
 from jaxota._core.state import PLANNED, Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
@@ -49,6 +50,7 @@ class Workload(NamedTuple):
     calibrated: bool = True  # whether a plan is measured, where the algorithm needs one
     calibration_name: str = "calibration_trials"  # the argument's name in messages
     all_in_memory: bool = True  # whether the results of all trials are in memory at once
+    done: int = 0  # rounds before the first one
 
 
 def experiment(
@@ -69,9 +71,10 @@ def experiment(
     """Return the arguments (traced) and options (static) of the program of one experiment."""
     user_power = inputs.chosen("user_power", user_power, (False, True))
     keep_state = inputs.chosen("keep_state", keep_state, (False, True))
-    workload = Workload(rounds, trials, calibration_trials, user_power, calibrated=plan is None)
-    setting, options = checked_setting(algorithm, channel, task, workload, every)
     leaves, done = _state(state, initial, trials)
+    counts = rounds, trials, calibration_trials
+    workload = Workload(*counts, user_power, calibrated=plan is None, done=done)
+    setting, options = checked_setting(algorithm, channel, task, workload, every)
     options = options._replace(done=done, keep_state=keep_state)
     arguments = {
         "key": inputs.key("key", key),
@@ -126,6 +129,7 @@ def checked_setting(
     if not isinstance(channel, Channel):
         raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
     algorithm = algorithm.replace(server=as_server(algorithm.server))
+    algorithm = tabulated(algorithm, "algorithm", workload.rounds, workload.done)
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
     setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
     inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)

@@ -256,6 +256,8 @@ def cast_fields(part: T, path: str, cast_inner: Callable[[Any, str], Any] | None
             changes[field.name] = _cast_static(place, value, **rules)
         elif _is_part(value) or "rank" not in rules:
             changes[field.name] = (cast_inner or cast_fields)(value, place)
+            if hasattr(value, "at_round"):
+                _check_schedule(place, changes[field.name], rules)
         elif value is None:
             raise InputError(f"{place} must be given, got None")
         else:
@@ -308,7 +310,16 @@ def _cast_static(path: str, value: Any, at_least: Any = None, one_of: Any = None
     return canonical(value)
 
 
-def _cast_traced(path: str, value: Any, rank: int, dtype: str, bounds: Bounds) -> Any:
+def _check_schedule(path: str, schedule: Any, rules: Any) -> None:
+    """Raise InputError unless the field takes a schedule, and allows all of its numbers."""
+    if not rules.get("by_round"):
+        raise InputError(f"{path} must be one number for all rounds, got a schedule")
+    require(path, schedule.values, rules["bounds"])
+
+
+def _cast_traced(
+    path: str, value: Any, rank: int, dtype: str, bounds: Bounds, by_round: bool = False
+) -> Any:
     if dtype == "key":
         return key(path, value, axes=1)
     rules = bounds, dtype

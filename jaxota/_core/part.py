@@ -104,6 +104,7 @@ def traced(
     below: float | None = None,
     infinite: bool = False,
     dtype: str = "float32",
+    by_round: bool = False,
 ) -> Any:
     """Declare a field that multiplies: an array of `rank` axes, or one more to sweep over settings.
 
@@ -114,9 +115,11 @@ def traced(
         above, at_least, below: bounds of the values.
         infinite: whether +inf is allowed.
         dtype: "float32", "int32", or "key" for a random key.
+        by_round: whether a schedule may take the place of the number: the part then sees the
+            number of the round.
     """
     bounds = Bounds(above, at_least, below, infinite)
-    metadata = {"rank": rank, "dtype": dtype, "bounds": bounds}
+    metadata = {"rank": rank, "dtype": dtype, "bounds": bounds, "by_round": by_round}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Array
 from jaxota import stages  # whose modules import this one, too
 from jaxota._core.inputs import cast_fields, is_real, shown, whole
 from jaxota._core.part import Memory, Scalar
+from jaxota._core.schedule import at_round
 from jaxota._core.state import PLANNED, State
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, LABELS
@@ -55,7 +56,7 @@ def cast_stage(part: Any, path: str) -> Any:
         _check_part(path, part, protocol, like)
     part = cast_fields(part, path, cast_stage)
     if protocol:
-        offers(path, part, getattr(stages, protocol), like)
+        offers(path, at_round(part, 0), getattr(stages, protocol), like)
     return part
 
 

@@ -24,6 +24,7 @@ from jaxota._core.part import (
     static,
     traced,
 )
+from jaxota._core.schedule import StepSize, all_rounds
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.tasks.problem import Layout, Problem
@@ -89,7 +90,7 @@ class LocalRule(Protocol):
 
     @property
     def reach(self) -> Scalar:
-        """Kη, the norm of an update made of parallel gradients of norm 1."""
+        """Kη, the norm of an update made of parallel gradients of norm 1; η is of the round."""
 
     @optional
     def start(
@@ -139,7 +140,8 @@ class SGD:
     """Plain SGD: θ_i ← θ_i − η·u, u the minibatch gradient g_i(θ_i); eq. real_local_update.
 
     Attributes:
-        step_size: η, a number or an array to sweep over.
+        step_size: η, a number, an array to sweep over, or a schedule: `jo.by_round(values)`, an
+            optax schedule, or any function of the rounds done, 0 in the first round.
         steps: K, the number of local steps per round.
         batch: samples drawn per user and step; None for the whole local set.
         transform: an optax transformation of u before the factor η, its state fresh in each round:
@@ -147,7 +149,7 @@ class SGD:
             downhill.
     """
 
-    step_size: Traced[Scalar] = traced(above=0.0)
+    step_size: StepSize = traced(above=0.0, by_round=True)
     steps: int = static(at_least=1)
     batch: int | None = static(default=None, at_least=1)
     transform: optax.GradientTransformation = static(default=optax.identity())
@@ -169,7 +171,7 @@ class SGD:
         return self.steps * self.step_size
 
     def linear_steps(self) -> LinearSteps | None:
-        return LinearSteps(self.step_size, self.batch) if self.plain else None
+        return LinearSteps(all_rounds(self.step_size), self.batch) if self.plain else None
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
         return None, None
@@ -193,7 +195,7 @@ class Proximal:
     The other fields are those of `SGD`; there is no `transform`.
     """
 
-    step_size: Traced[Scalar] = traced(above=0.0)
+    step_size: StepSize = traced(above=0.0, by_round=True)
     steps: int = static(at_least=1)
     batch: int | None = static(default=None, at_least=1)
     mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
@@ -203,7 +205,7 @@ class Proximal:
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
     def linear_steps(self) -> LinearSteps:
-        return LinearSteps(self.step_size, self.batch, pull=self.mu)
+        return LinearSteps(all_rounds(self.step_size), self.batch, pull=self.mu)
 
 
 @part
@@ -219,7 +221,7 @@ class ControlVariateSGD:
     The other fields are those of `SGD`. The users' memory is their control c_i.
     """
 
-    step_size: Traced[Scalar] = traced(above=0.0)
+    step_size: StepSize = traced(above=0.0, by_round=True)
     steps: int = static(at_least=1)
     batch: int | None = static(default=None, at_least=1)
     control_batch: int | None = static(default=None, at_least=1)
@@ -239,7 +241,7 @@ class ControlVariateSGD:
         full = self.control_option == 1 and self.control_batch is None
         if not full or not _is_identity(self.transform):
             return None
-        return LinearSteps(self.step_size, self.batch, warm_start=self.warm_start)
+        return LinearSteps(all_rounds(self.step_size), self.batch, warm_start=self.warm_start)
 
     def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
         if not self.warm_start:  # c_i = ĉ = 0: the first round is plain SGD

@@ -17,72 +17,31 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from jaxota._core import arguments, inputs
 from jaxota._core.part import (
     Memory,
-    PerUser,
     Scalar,
     Traced,
     Vector,
     part,
-    static,
     suggest_keywords,
     traced,
 )
+from jaxota._core.schedule import by_round
 from jaxota._core.state import Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.expectation import Expected, check_linear, double, exact, gaps, task_data
 from jaxota.stages.channel import Channel
 from jaxota.stages.estimate import Identity
-from jaxota.stages.local import SGD, LinearSteps, LocalUpdate
+from jaxota.stages.local import SGD
 from jaxota.stages.precode import Constant, Offline
 from jaxota.stages.server import Aggregate, ReplaceModel
-from jaxota.tasks.problem import Problem, Task
+from jaxota.tasks.problem import Task
 from jaxota.theory import links
 from jaxota.theory.recursion import run
-
-
-@part
-class PacedSGD:
-    """SGD with a step size for every round; the users' memory is the number of the round.
-
-    Attributes:
-        step_sizes: [round] η_r.
-        steps: K, the number of local steps per round.
-        batch: samples drawn per user and step; None for the whole local set.
-    """
-
-    step_sizes: Traced[Float[Array, "round"]] = traced(rank=1, above=0.0)
-    steps: int = static(at_least=1)
-    batch: int | None = static(default=None, at_least=1)
-
-    controlled = False
-    draws = SGD.draws
-
-    @property
-    def reach(self) -> Scalar:
-        return self.steps * self.step_sizes.max()
-
-    def linear_steps(self) -> LinearSteps:
-        return LinearSteps(self.step_sizes, self.batch)
-
-    def start(
-        self, key: PRNGKeyArray, problem: Problem, model: Vector
-    ) -> tuple[None, Int[Array, "user"]]:
-        return None, jnp.zeros(problem.users, "int32")
-
-    def __call__(
-        self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
-    ) -> LocalUpdate:
-        step_size = self.step_sizes[state.local[0]]
-        update = SGD(step_size, self.steps, self.batch)(k_batch, k_control, problem, state)
-        return update.replace(memory=state.local + 1)
-
-    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
-        return after  # rounds pass for all users
 
 
 @part
@@ -156,7 +115,8 @@ def exact_best(
         raise InputError("algorithm.local must have no controls: the class that is tuned has none")
     local = SGD(jnp.float32(1.0), local.steps, steps.batch)
     check_linear(_made(local, ones, ones, ones, ones), channel, task)
-    x = np.concatenate([np.log(np.asarray(steps.step_size) * ones), 0 * ones, ones, 0 * ones])
+    sizes = np.asarray(steps.step_size).reshape(-1)[:rounds] * ones
+    x = np.concatenate([np.log(sizes), 0 * ones, ones, 0 * ones])
     with jax.enable_x64(True):
         found = optimize.minimize(
             lambda x: tuple(map(np.asarray, _loss(rounds, local, channel, task, x)[0])),
@@ -181,7 +141,7 @@ def _numbers(x: Any) -> tuple[Any, ...]:
 
 
 def _made(local: SGD, sizes: Any, keep: Any, gain: Any, offset: Any) -> Algorithm:
-    paced = PacedSGD(sizes, local.steps, local.batch)
+    paced = SGD(by_round(sizes), local.steps, local.batch)
     return Algorithm(paced, Offline(), Identity(), server=AffineServer(keep, gain, offset))
 
 

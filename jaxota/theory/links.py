@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxota._core.part import PerUser, Scalar
+from jaxota._core.schedule import at_round
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Block, noise_over
@@ -176,16 +177,12 @@ def air(
     if is_random(carrier):
         known = _above(carrier, users, blocks)
 
-    def one(rows: Any) -> tuple[Air, list[Array]]:
-        given = [_block(algorithm, carrier, problem, b, rows[b]) for b in range(blocks)]
-        return _one_round(algorithm, found, known, given, controlled, is_random(carrier))
+    def one(r: Array, rows: Any) -> tuple[Air, list[Array]]:
+        rule = at_round(algorithm, r)
+        given = [_block(rule, carrier, problem, b, rows[b]) for b in range(blocks)]
+        return _one_round(rule, found, known, given, controlled, is_random(carrier))
 
-    if rows is None:
-        way, deviations = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (rounds, *jnp.shape(x))), one([None] * blocks)
-        )
-    else:
-        way, deviations = jax.vmap(one)(rows)
+    way, deviations = jax.vmap(one)(jnp.arange(rounds), rows or [None] * blocks)
     heard = found.anyone * found.single(jnp.ones(len(found.chance)))
     shares = []
     for block, above in enumerate(known):

@@ -163,6 +163,10 @@ def _check_parts(algorithm: Algorithm, channel: Channel) -> None:
     ):
         if not hasattr(part_, name):
             raise InputError(f"{path} must have `{name}`, of which the theorems speak")
+    if hasattr(algorithm.local.step_size, "at_round"):  # type: ignore[attr-defined]
+        raise InputError(
+            "algorithm.local.step_size must be one number for all rounds, as in the theorems"
+        )
 
 
 @jax.jit

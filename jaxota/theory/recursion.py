@@ -98,7 +98,7 @@ def run(
     walk_all = jax.vmap(functools.partial(prepare, local.steps, steps, whole), (None, 0, 0))
     # With one step size, everything is prepared once; with one a round, in each of them.
     walks = walk_all(sizes, data, operators) if sizes.ndim == 0 else None
-    sizes = jnp.broadcast_to(sizes, rounds)
+    sizes = jnp.broadcast_to(sizes.reshape(-1)[:rounds], rounds)
 
     def one_round(carry: Any, row: Any) -> Any:
         ready = walks if walks is not None else walk_all(row[1], data, operators)
