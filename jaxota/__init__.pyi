@@ -72,6 +72,7 @@ from .stages.precode import Online as Online
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
+from .stages.server import Strongest as Strongest
 from .stages.wise import Fixed as Fixed
 from .stages.wise import Innovations as Innovations
 from .stages.wise import Last as Last

@@ -27,7 +27,7 @@ from jaxota.stages.channel import Block, Carrier, Channel, noise_over
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
-from jaxota.stages.server import Aggregate
+from jaxota.stages.server import Aggregate, Server
 from jaxota.tasks.problem import Problem, Task
 
 Rows: TypeAlias = tuple[Moments, ...]  # the plan's, one for each block; empty without a plan
@@ -59,6 +59,7 @@ def one_round(
 
     # Each block goes over the air by itself, with its own power budget, noise and estimate.
     blocks = _blocks(algorithm, carrier, update, moments, state)
+    links = _chosen(server, carrier, blocks[0], links, state)
     block_keys = (k_noise, k_batch), (k_control_noise, k_control)
     memories = zip(state.compress, state.estimate, strict=True)
     per_block = zip(block_keys, blocks, links, memories, strict=False)
@@ -85,8 +86,13 @@ def one_round(
 def _blocks(
     algorithm: Algorithm, carrier: Carrier, update: LocalUpdate, moments: Rows, state: State
 ) -> list[Block]:
-    """Return the model block and, if there are controls, the control block."""
+    """Return the model block and, if there are controls, the control block, with reports."""
+    compress, server = algorithm.compress, algorithm.server
     rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
+    energies = _energies(update.update)
+    reports = dict(update.reports or {}) | compress.report(update.update, state.compress[0])
+    if getattr(server, "norms", False):
+        reports |= {"norm": jnp.sqrt(energies)}
     model = Block(
         values=update.update,
         held=state.model[None] + _moved(update),  # θ_i: the estimators' prior is on the weights
@@ -94,8 +100,8 @@ def _blocks(
         power=carrier.power,
         reach=algorithm.local.reach,
         moments=rows[0],
-        energies=_energies(update.update),
-        side=SideInfo(reports=dict(update.reports or {})),
+        energies=energies,
+        side=SideInfo(reports=reports),
     )
     if update.controls is None:
         return [model]
@@ -107,8 +113,26 @@ def _blocks(
         reach=jnp.float32(1.0),
         moments=rows[1],
         energies=_energies(update.controls),
+        side=SideInfo(reports=compress.report(update.controls, state.compress[1])),
     )
     return [model, control]
+
+
+def _chosen(
+    server: Server, carrier: Carrier, model: Block, links: list[Link], state: State
+) -> list[Link]:
+    """Return the links with those users silenced whom the server does not choose."""
+    noise = _known_noise(model, carrier, state)
+    chosen = server.choose(state.server, model.side.reports, noise, links[0])
+    if chosen is None:
+        return links
+    return [link.replace(heard=link.heard * (chosen > 0)) for link in links]
+
+
+def _known_noise(block: Block, carrier: Carrier, state: State) -> Scalar:
+    """Return sw2/P of a block as the server knows it, 0 over error-free links."""
+    noise = noise_over(block.power, carrier, state.model.size)
+    return noise if noise is not None else jnp.float32(0.0)
 
 
 def _energies(values: Float[Array, "user s"]) -> Float[Array, "user"]:
@@ -140,8 +164,7 @@ def _transmit(
     noise = noise_over(block.power, carrier, state.model.size)  # sw2/P, None on error-free links
 
     # Side information over a coded link, before anything goes on the air.
-    reports = block.side.reports | compress.report(block.values, compress_memory)
-    known_noise = noise if noise is not None else jnp.float32(0.0)
+    reports, known_noise = block.side.reports, _known_noise(block, carrier, state)
     answer = algorithm.server.answer(state.server, reports, known_noise, link)
     # Minibatches read this key's words and draw nothing from it: what is folded in is fresh.
     side = SideInfo(prng.fold_in(k_shared, 1), reports, answer)
@@ -156,8 +179,10 @@ def _transmit(
     average, deviation = compress.decode(average, deviation, link, side, state.model.size)
     estimate, memory = estimator(average, deviation, sent, link, estimate_memory)
 
-    error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
-    error = _if_anyone(link, error, jnp.float32(0.0))
+    error = None
+    if getattr(compress, "averages", True):
+        error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
+        error = _if_anyone(link, error, jnp.float32(0.0))
     # Some precoders and estimators need reports of their own, but not over error-free links.
     over_the_air = (precode, estimator) if noise is not None else ()
     count = len(reports) + sum(getattr(stage, "reports", 0) for stage in over_the_air)
@@ -314,10 +339,10 @@ def run_all(
     return tuple(histories)
 
 
-def _record(info: Info, user_power: bool) -> dict[str, Array]:
+def _record(info: Info, user_power: bool) -> dict[str, Any]:
     """Return the fields of a history that describe one round."""
     reports = sum(ledger.reports for ledger in info.blocks)
-    record = {"participants": info.participants, "reports": jnp.asarray(reports)}
+    record: dict[str, Any] = {"participants": info.participants, "reports": jnp.asarray(reports)}
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
         record |= {
             f"{block}power": jnp.max(ledger.power),

@@ -245,9 +245,7 @@ class OneBit:
 
     step: float = jo.traced(above=0.0)
 
-    white = False
-    start, report = jo.Uncompressed.start, jo.Uncompressed.report
-    remember = jo.Uncompressed.remember
+    white = averages = False
 
     def encode(self, values, memory, side):
         return jnp.sign(values), memory
@@ -268,6 +266,7 @@ def test_one_bit_aggregation_is_a_majority_vote():
         quiet, np.broadcast_to(-0.3 * np.sign(votes), quiet.shape), rtol=1e-4
     )
     loud = run(jo.Channel(snr_db=-1.0), trials=400)
+    assert loud.error is None and "error" not in loud.to_xarray()
     wrong = np.sign(_steps(loud)) != -np.sign(votes)  # [trial, round, d]
     ratio = 10**-0.1 / 4
     assert_within(wrong.mean(1), stats.norm.sf(np.abs(votes) * np.sqrt(ratio)))

@@ -438,6 +438,19 @@ def test_correlated_nakagami_is_refused():
         jo.nakagami(2.0, correlation=0.5)
 
 
+@pytest.mark.parametrize("name", ["threshold", "control_threshold"])
+def test_a_threshold_beside_an_answer_is_refused(name):
+    for make in (
+        jo.rayleigh,
+        lambda **more: jo.rician(2.0, **more),
+        lambda **more: jo.nakagami(2.0, **more),
+    ):
+        with pytest.raises(jo.InputError, match=f"^{name} must be given to the answer itself"):
+            make(answer=jo.Inversion(), **{name: 0.5})
+        answer = make(**{name: 0.5}).answer
+        assert sorted([answer.threshold, answer.control_threshold]) == [0.3, 0.5]
+
+
 def test_more_antennas_than_memory_are_refused(task, monkeypatch):
     @jo.part
     class Whatever:

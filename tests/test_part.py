@@ -13,7 +13,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import rounds
-from jaxota._core import prng
+from jaxota._core import inputs, prng
 from jaxota._core.part import canonical
 from jaxota.stages.fading import Nakagami, Rayleigh
 
@@ -104,3 +104,14 @@ def test_canonical_forgets_old_values():
     kept = [x for x in gc.get_objects() if isinstance(x, types.FunctionType)]
     held = [f for f in kept if f.__qualname__ == "scale.<locals>.update_fn"]
     assert 0 < len(held) < 400
+
+
+def test_at_most_bounds_a_field():
+    @jo.part
+    class Shrink:
+        factor: float = jo.traced(at_least=0.0, at_most=1.0)
+
+    for value in (0.0, 1.0, [0.5, 1.0]):
+        inputs.cast_fields(Shrink(value), "part")
+    with pytest.raises(jo.InputError, match=r"^part.factor must be finite and ≥ 0 and ≤ 1, got 2"):
+        inputs.cast_fields(Shrink([1.0, 2.0]), "part")

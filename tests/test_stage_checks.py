@@ -61,6 +61,7 @@ WORKING = {
     "server": {
         "start": lambda self, model: None,
         "answer": lambda self, memory, reports, noise, link: None,
+        "choose": lambda self, memory, reports, noise, link: None,
         "__call__": lambda self, seen, state: (seen.estimate, state.server),
         "output": lambda self, model, memory: model,
     },
@@ -95,7 +96,7 @@ WORKING = {
 OPTIONAL = {
     "estimate": ("start",),
     "compress": ("start", "report", "remember"),
-    "server": ("start", "answer", "output"),
+    "server": ("start", "answer", "choose", "output"),
     "local": ("start", "remember"),
     "fading": ("start",),
     "law": ("start",),
@@ -207,6 +208,7 @@ RETURNS = {
     ("compress", "remember"): "memory like that of `start`, float32[3]",
     ("server", "__call__"): "(array [d], memory)",
     ("server", "output"): "array [d]",
+    ("server", "choose"): "array [user]",
     ("local", "start"): "(array [d] or None, memory)",
     ("local", "__call__"): "a jo.LocalUpdate",
     ("local", "remember"): "memory like that of `start`, None",
@@ -226,6 +228,8 @@ def test_wrong_results_of_methods_are_refused(stage, name):
             continue  # any memory
         if (stage, name) == ("local", "remember") and value is None:
             continue  # the memory that `start` gave
+        if name == "choose" and value is None:
+            continue  # all users
         words, see = _said(stage, _own(stage, **{name: lambda self, *told, value=value: value})())
         path = STAGES[stage][0] + (f".{name}" if name != "__call__" else "")
         wanted = RETURNS[stage, name]

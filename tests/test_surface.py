@@ -175,7 +175,7 @@ CARRIERS: list[stages.Carrier] = [jo.Channel(), Ideal()]
 MEDIUMS: list[stages.Medium] = [jo.OverTheAir(), jo.ErrorFree()]
 ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
 ESTIMATORS += [jo.PooledMMSE(), jo.UpdateMMSE(), jo.JamesStein()]
-SERVERS: list[stages.Server] = [jo.ReplaceModel(), jo.Optimizer(optax.sgd(1.0))]
+SERVERS: list[stages.Server] = [jo.ReplaceModel(), jo.Strongest(2), jo.Optimizer(optax.sgd(1.0))]
 SERVERS += [jo.Innovations(), jo.Innovations(jo.Fixed(0.5), jo.Last())]
 TASKS: list[stages.Task] = [
     jo.tasks.synthetic_regression(jax.random.key(0)),

@@ -14,6 +14,7 @@ import operator
 import os
 import pathlib
 import re
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -372,6 +373,12 @@ def check_direction(
         raise InputError(
             f"{path} must be an optax transformation such as {like}, got {shown(optimizer)}"
         )
+    if _holds_array(optimizer):
+        hint = "jo.ReplaceModel(rate=[…])" if downhill else "step_size=[…]"
+        raise InputError(
+            f"{path} must hold numbers, not arrays, which a sweep would not see inside an optax "
+            f"transformation: sweep {hint}, or transformations by jo.axis(…)"
+        )
     try:
         along = _first_update(optimizer, dim)
     except Exception as error:
@@ -389,6 +396,17 @@ def check_direction(
             f"{path} must point downhill, as optax.sgd(…) and optax.adam(…) do, not along the "
             f"gradient, as optax.scale_by_…() alone do: give one such as {like}"
         )
+
+
+def _holds_array(value: Any) -> bool:
+    """Return whether an optax transformation was made with a list or an array for a number."""
+    if isinstance(value, tuple):
+        return any(map(_holds_array, value))
+    if isinstance(value, types.FunctionType):
+        library = value.__module__.startswith("optax.") and "schedule" not in value.__module__
+        return library and any(_holds_array(cell.cell_contents) for cell in value.__closure__ or ())
+    numbers_alone = isinstance(value, list) and all(isinstance(x, numbers.Real) for x in value)
+    return numbers_alone or (isinstance(value, jax.Array | np.ndarray) and value.ndim > 0)
 
 
 @functools.lru_cache(maxsize=64)

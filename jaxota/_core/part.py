@@ -58,9 +58,10 @@ class Bounds(NamedTuple):
     at_least: float | None = None
     below: float | None = None
     infinite: bool = False
+    at_most: float | None = None
 
     def __str__(self) -> str:
-        limits = {">": self.above, "≥": self.at_least, "<": self.below}
+        limits = {">": self.above, "≥": self.at_least, "<": self.below, "≤": self.at_most}
         words = [] if self.infinite else ["finite"]
         words += [f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None]
         return " and ".join(words) or "a number"
@@ -75,6 +76,8 @@ class Bounds(NamedTuple):
             good &= values >= self.at_least
         if self.below is not None:
             good &= values < self.below
+        if self.at_most is not None:
+            good &= values <= self.at_most
         return good
 
 
@@ -102,6 +105,7 @@ def traced(
     above: float | None = None,
     at_least: float | None = None,
     below: float | None = None,
+    at_most: float | None = None,
     infinite: bool = False,
     dtype: str = "float32",
     by_round: bool = False,
@@ -112,13 +116,13 @@ def traced(
         default: the field's default value, `None` if it may be absent; type checkers see it if it
             is named, `default=...`.
         rank: number of axes.
-        above, at_least, below: bounds of the values.
+        above, at_least, below, at_most: bounds of the values.
         infinite: whether +inf is allowed.
         dtype: "float32", "int32", or "key" for a random key.
         by_round: whether a schedule may take the place of the number: the part then sees the
             number of the round.
     """
-    bounds = Bounds(above, at_least, below, infinite)
+    bounds = Bounds(above, at_least, below, infinite, at_most)
     metadata = {"rank": rank, "dtype": dtype, "bounds": bounds, "by_round": by_round}
     return dataclasses.field(default=default, metadata=metadata)
 

@@ -37,6 +37,7 @@ STAGES = {
     "algorithm.compress": ("Compressor", "jo.Uncompressed()"),
     "algorithm.compress.rest": ("Compressor", "jo.Uncompressed()"),
     "algorithm.server": ("Server", "jo.ReplaceModel(), or an optax optimiser"),
+    "algorithm.server.rest": ("Server", "jo.ReplaceModel()"),
     "algorithm.medium": ("Medium", "jo.OverTheAir()"),
     "channel.noise": ("Noise", "jo.Gaussian()"),
     "channel.fading": ("Fades", "jo.rayleigh()"),

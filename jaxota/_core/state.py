@@ -63,7 +63,7 @@ class Ledger:
     power: Float[Array, "user"]  # ‖x_i‖²/P
     reports: Scalar  # coded scalars that each user reported beside the block
     deviation: Scalar  # √ν, the standard deviation of the noise on the average
-    error: Scalar  # ‖estimate − true average‖²
+    error: Scalar | None  # ‖estimate − true average‖², None where no average is estimated
 
 
 @part

@@ -39,7 +39,11 @@ class Noise(Protocol):
         """Whether the noise is Gaussian; estimators derived for Gaussian noise refuse others."""
 
     def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-        """Draw independent numbers of mean 0 and variance 1."""
+        """Draw independent numbers of mean 0 and variance 1.
+
+        A law of infinite variance draws numbers of scale 1 in its own units: what is called the
+        noise's deviation is then its scale.
+        """
 
 
 class Carrier(Protocol):

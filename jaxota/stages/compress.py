@@ -47,7 +47,11 @@ class SideInfo:
 
 
 class Compressor(Protocol):
-    """The map from a user's vector to the symbols on the air, such as `Clipped`."""
+    """The map from a user's vector to the symbols on the air, such as `Clipped`.
+
+    A compressor whose decoded vector is no average, as that of votes, says so by
+    `averages = False`: the error of the aggregation is then not stated.
+    """
 
     @property
     def white(self) -> bool:
@@ -113,6 +117,10 @@ class Centred:
     @property
     def white(self) -> bool:
         return self.rest.white
+
+    @property
+    def averages(self) -> bool:
+        return getattr(self.rest, "averages", True)
 
     def start(self, users: int, dim: int) -> Memory:
         return self.rest.start(users, dim)

@@ -336,8 +336,8 @@ class Fading:
 
 
 def rayleigh(
-    threshold: Numbers = 0.3,
-    control_threshold: Numbers = 0.3,
+    threshold: Numbers | None = None,
+    control_threshold: Numbers | None = None,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
@@ -346,8 +346,8 @@ def rayleigh(
     """Rayleigh fading: a gain exceeds `threshold` with probability exp(−threshold²).
 
     Args:
-        threshold: h_min of the model block: users below it stay silent.
-        control_threshold: ρ_min of the control block.
+        threshold: h_min of the model block: users below it stay silent; 0.3 by default.
+        control_threshold: ρ_min of the control block; 0.3 by default.
         csi_error: variance of the error of the users' channel estimates.
         correlation: correlation of the scattered component between rounds, 0 … 1.
         answer: the users' response to their gains; None for truncated inversion.
@@ -360,8 +360,8 @@ def rayleigh(
 
 def rician(
     k_factor: Numbers,
-    threshold: Numbers = 0.3,
-    control_threshold: Numbers = 0.3,
+    threshold: Numbers | None = None,
+    control_threshold: Numbers | None = None,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
@@ -381,8 +381,8 @@ def rician(
 
 def nakagami(
     m: Numbers,
-    threshold: Numbers = 0.3,
-    control_threshold: Numbers = 0.3,
+    threshold: Numbers | None = None,
+    control_threshold: Numbers | None = None,
     csi_error: Numbers = 0.0,
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
@@ -403,8 +403,16 @@ def nakagami(
     return Fading(Nakagami(m), answer, csi_error, antennas)
 
 
-def _or_inversion(answer: Answer | None, threshold: Numbers, control_threshold: Numbers) -> Answer:
-    return Inversion(threshold, control_threshold) if answer is None else answer
+def _or_inversion(answer: Answer | None, *thresholds: Numbers | None) -> Answer:
+    if answer is None:
+        return Inversion(*(0.3 if each is None else each for each in thresholds))
+    for name, value in zip(("threshold", "control_threshold"), thresholds, strict=True):
+        if value is not None:
+            raise InputError(
+                f"{name} must be given to the answer itself, such as jo.Inversion(0.5), where "
+                f"answer= is given, got {inputs.shown(value)}"
+            )
+    return answer
 
 
 def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:

@@ -12,10 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxota._core import inputs
-from jaxota._core.part import Memory, PerUser, Scalar, Vector, optional, part, static
+from jaxota._core.part import (
+    Memory,
+    PerUser,
+    Scalar,
+    Traced,
+    Vector,
+    optional,
+    part,
+    static,
+    traced,
+)
 from jaxota._core.state import State
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Link
@@ -51,7 +61,10 @@ class Aggregate:
 
 
 class Server(Protocol):
-    """The server's step to the next model, such as `ReplaceModel` or `Optimizer`."""
+    """The server's step to the next model, such as `ReplaceModel` or `Optimizer`.
+
+    A server with `norms = True` finds every user's ‖v_i‖ among the reports, as "norm".
+    """
 
     @optional
     def start(self, model: Vector) -> Memory:
@@ -67,6 +80,16 @@ class Server(Protocol):
         """Return the next broadcast model [d] and memory, from the model block's `aggregate`."""
 
     @optional
+    def choose(
+        self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link
+    ) -> PerUser | None:
+        """Return 1 for users who are to send, else 0, [user]; by default None for all.
+
+        It is called before `answer`. Users whom the channel silences stay silent.
+        """
+        return None
+
+    @optional
     def output(self, model: Vector, memory: Memory) -> Vector:
         """Return the model [d] that is scored and handed out; by default the broadcast one."""
         return model
@@ -74,15 +97,25 @@ class Server(Protocol):
 
 @part
 class ReplaceModel:
-    """The estimate becomes the next model."""
+    """The estimate becomes the next model, or the model moves towards it by a rate.
+
+    Attributes:
+        rate: the step's length, 1 at the estimate; None for 1.
+    """
+
+    rate: Traced[Scalar | None] = traced(default=None, above=0.0)
 
     start, answer, output = no_memory, Server.answer, Server.output
+    choose = Server.choose
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
-        return aggregate.estimate, state.server
+        if self.rate is None:
+            return aggregate.estimate, state.server
+        return state.model + self.rate * (aggregate.estimate - state.model), state.server
 
     def affine(self, memory: Memory) -> AffineStep:
-        return jnp.array([[0.0, 1.0, 0.0]]), memory
+        rate = jnp.float32(1.0) if self.rate is None else self.rate
+        return jnp.stack([1.0 - rate, rate, jnp.float32(0.0)])[None], memory
 
 
 @part
@@ -96,7 +129,7 @@ class Optimizer:
 
     optimizer: optax.GradientTransformation = static()
 
-    answer, output = ReplaceModel.answer, ReplaceModel.output
+    answer, choose, output = Server.answer, Server.choose, Server.output
 
     def start(self, model: Vector) -> Memory:
         return self.optimizer.init(model)
@@ -112,6 +145,50 @@ class Optimizer:
 
     def check(self, path: str, setting: "Setting") -> None:
         inputs.check_direction(path, self.optimizer, setting.task.dim, downhill=True)
+
+
+@part
+class Strongest:
+    """Only the best users send: device scheduling by channel or by norm (Amiri et al., 2021).
+
+    "Update aware device scheduling for federated learning at the wireless edge". Of the users whom
+    the channel lets through, those with the largest |h_i| or the largest reported ‖v_i‖ send.
+
+    Attributes:
+        count: the number of users who send.
+        by: "channel" or "norm".
+        rest: the server's step.
+    """
+
+    count: Traced[Int[Array, ""]] = traced(at_least=1, dtype="int32")
+    by: str = static(default="channel", one_of=("channel", "norm"))
+    rest: Server = ReplaceModel()
+
+    @property
+    def norms(self) -> bool:
+        return self.by == "norm"
+
+    def choose(
+        self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link
+    ) -> PerUser:
+        # |h_i| up to a common factor, whether users invert their channels or not.
+        strength = link.gain / jnp.sqrt(link.amplification)
+        strength = reports["norm"] if self.norms else strength
+        order = jnp.argsort(jnp.where(link.heard > 0, -strength, jnp.inf))
+        ranks = jnp.zeros(order.size, "int32").at[order].set(jnp.arange(order.size))
+        return (ranks < self.count).astype("float32")
+
+    def start(self, model: Vector) -> Memory:
+        return self.rest.start(model)
+
+    def answer(self, memory: Memory, reports: dict[str, PerUser], noise: Scalar, link: Link) -> Any:
+        return self.rest.answer(memory, reports, noise, link)
+
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        return self.rest(aggregate, state)
+
+    def output(self, model: Vector, memory: Memory) -> Vector:
+        return self.rest.output(model, memory)
 
 
 def as_server(server: Server | optax.GradientTransformation) -> Server:

@@ -17,7 +17,7 @@ from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.stages.fading import Link
 from jaxota.stages.local import SGD, LocalUpdate, Params, layout_of, no_memory, norms, walk
-from jaxota.stages.server import Aggregate
+from jaxota.stages.server import Aggregate, Server
 from jaxota.tasks.problem import Problem
 
 if TYPE_CHECKING:
@@ -246,6 +246,8 @@ class Innovations:
 
     gain: Gain = Whitening()
     average: Average = Switching()
+
+    choose = Server.choose
 
     def start(self, model: Vector) -> dict[str, Any]:
         zeros = jnp.zeros_like(model)

@@ -56,7 +56,7 @@ class AffineServer:
     gain: Traced[Float[Array, "round"]] = traced(rank=1)
     offset: Traced[Float[Array, "round"]] = traced(rank=1)
 
-    answer, output = ReplaceModel.answer, ReplaceModel.output
+    answer, choose, output = ReplaceModel.answer, ReplaceModel.choose, ReplaceModel.output
 
     def start(self, model: Vector) -> Int[Array, ""]:
         return jnp.zeros((), "int32")
