@@ -8,7 +8,8 @@ from jaxtyping import Array
 
 from jaxota._core import inputs
 from jaxota._core.arguments import Options, Workload, experiment, refuse_large
-from jaxota._core.devices import spread, trials_at_once
+from jaxota._core.capacity import trials_at_once
+from jaxota._core.devices import spread
 from jaxota._core.part import Numbers, Seed, suggest_keywords
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm

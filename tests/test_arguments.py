@@ -12,7 +12,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import simulation
-from jaxota._core import arguments, devices, inputs
+from jaxota._core import arguments, capacity, inputs
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 GOOD = {"algorithm": jo.fedavg(**LOCAL), "channel": jo.Channel(), "rounds": 2, "trials": 2}
@@ -160,8 +160,8 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words[:60] for _, words in BAD])
 def test_bad_input_is_one_clear_line(task, changes, words, monkeypatch):
-    monkeypatch.setattr(devices, "device_memory", lambda: None)
-    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(capacity, "device_memory", lambda: None)
+    monkeypatch.setattr(capacity, "machine_memory", lambda: 2**34)
     call = {"key": jax.random.key(0), "task": task} | GOOD | changes
     with pytest.raises(jo.InputError) as caught:
         jo.simulate(**call)
@@ -248,13 +248,13 @@ def test_bad_synthetic_tasks(changes, words):
 def test_memory_of_results_is_estimated_exactly(task, monkeypatch, user_power):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
-    monkeypatch.setattr(devices, "refuse_memory", lambda names, what, taken: said.append(taken))
+    monkeypatch.setattr(capacity, "refuse_memory", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
         values, options = arguments.experiment(*run, user_power=user_power)
         found = simulation.program.lower(options, **values).out_info
         taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
-        running = devices.bytes_per_trial((algorithm,), task, 3)
+        running = capacity.bytes_per_trial((algorithm,), task, 3)
         assert said[-1] - running == taken - 4 * found.gap.size
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota._core import devices
+from jaxota._core import capacity, devices
 from jaxota.study import compile as compile_
 from jaxota.study import executor
 from jaxota.study import layout as layouts
@@ -111,23 +111,23 @@ def test_blocks_hold_no_more_rows_than_asked(sizes):
 def test_chunks_are_small_unless_there_would_be_too_many(monkeypatch):
     """More rounds, users or samples, fewer rows; where there are too many chunks, larger ones."""
     algorithms, task = list(STUDY.algorithms.values()), STUDY.task
-    monkeypatch.setattr(devices, "PRODUCTS", 1e5)
+    monkeypatch.setattr(capacity, "PRODUCTS", 1e5)
 
     def rows(rounds=3, task=task, of=1000):
-        return devices.rows_at_once(algorithms, task, rounds, of)
+        return capacity.rows_at_once(algorithms, task, rounds, of)
 
     assert rows(30) <= rows(3) / 9 and rows(task=task.replace(users=8)) <= rows() / 2
     assert rows(rounds=10**9, of=1) == 1
     short = rows(of=1)
-    most = devices.FEW * short
+    most = capacity.FEW * short
     assert rows(of=most) == short and rows(of=4 * most) == 4 * short
-    assert rows(of=1000 * most) == devices.LARGEST * short
+    assert rows(of=1000 * most) == capacity.LARGEST * short
 
 
 @pytest.fixture
 def fast(monkeypatch):
     """Devices that are taken for GPUs: chunks of 2 trials, and three cores that write."""
-    monkeypatch.setattr(devices, "rows_at_once", lambda *_: 2)
+    monkeypatch.setattr(capacity, "rows_at_once", lambda *_: 2)
     monkeypatch.setattr(devices, "platform", lambda: "gpu")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     return STUDY.replace(over=jo.grid(snr_db=[0, 10]))
@@ -135,9 +135,9 @@ def fast(monkeypatch):
 
 def test_chunks_of_fast_devices_are_larger(monkeypatch):
     algorithms, task = list(STUDY.algorithms.values()), STUDY.task
-    rows = devices.rows_at_once(algorithms, task, 30, 1)
+    rows = capacity.rows_at_once(algorithms, task, 30, 1)
     monkeypatch.setattr(devices, "platform", lambda: "tpu")
-    assert devices.rows_at_once(algorithms, task, 30, 1) // rows == devices.FASTER
+    assert capacity.rows_at_once(algorithms, task, 30, 1) // rows == capacity.FASTER
 
 
 def test_fast_devices_do_not_wait_for_files(fast, monkeypatch):
@@ -209,4 +209,4 @@ def test_threads_share_the_memory_for_results(fast, monkeypatch):
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (7240, "7.24 kB"), (2e10, "20 GB")],
 )
 def test_bytes_in_words(count, words):
-    assert devices.format_bytes(count) == words
+    assert capacity.format_bytes(count) == words

@@ -11,7 +11,7 @@ from agree import assert_same_bits
 from small_study import small
 
 import jaxota as jo
-from jaxota._core import devices
+from jaxota._core import capacity
 from jaxota.cli import main as cli
 from jaxota.study import sealed, store
 from jaxota.study.executor import StudyJob, drive, open_sink
@@ -72,7 +72,7 @@ def finished(tmp_path_factory):
     """A store of 6 chunks and 2 plans, its job, and the right numbers."""
     out = tmp_path_factory.mktemp("finished") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "rows_at_once", lambda *_: 3)
+        patch.setattr(capacity, "rows_at_once", lambda *_: 3)
         job = StudyJob(small.replace(trials=7))
         sink = open_sink(job, out)
         drive(job, sink)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxota as jo
-from jaxota._core import devices
+from jaxota._core import capacity, devices
 from jaxota._core.devices import Spread, in_chunks, on_devices, spread
 
 HERE = types.SimpleNamespace(process_index=0)
@@ -252,20 +252,20 @@ def test_the_limit_of_a_cgroup_counts(tmp_path, monkeypatch):
         path = root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{limit}\n")
-    files = list(devices._limit_files(proc, root))
-    assert not list(devices._limit_files(tmp_path / "none", root))
+    files = list(capacity._limit_files(proc, root))
+    assert not list(capacity._limit_files(tmp_path / "none", root))
     assert len(files) == 6 and {path.exists() for path in files} == {True, False}
-    monkeypatch.setattr(devices, "_limit_files", lambda: iter(files))
-    devices.machine_memory.cache_clear()
+    monkeypatch.setattr(capacity, "_limit_files", lambda: iter(files))
+    capacity.machine_memory.cache_clear()
     try:
-        assert devices.machine_memory() == 6000000
+        assert capacity.machine_memory() == 6000000
         with pytest.raises(jo.InputError, match="this machine has 6 MB"):
-            devices.refuse_memory("trials", "all of it", 6000001)
-        monkeypatch.setattr(devices, "_limit_files", lambda: iter(()))
-        devices.machine_memory.cache_clear()
-        assert devices.machine_memory() > 6000000
+            capacity.refuse_memory("trials", "all of it", 6000001)
+        monkeypatch.setattr(capacity, "_limit_files", lambda: iter(()))
+        capacity.machine_memory.cache_clear()
+        assert capacity.machine_memory() > 6000000
     finally:
-        devices.machine_memory.cache_clear()
+        capacity.machine_memory.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scipy import stats
 
 import jaxota as jo
 from jaxota import simulation
-from jaxota._core import devices
+from jaxota._core import capacity
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 # Without calibration, where that is not the question: half as much to compile.
@@ -457,8 +457,8 @@ def test_more_antennas_than_memory_are_refused(task, monkeypatch):
         def __call__(self, block, gains, estimates, noise):
             raise NotImplementedError
 
-    monkeypatch.setattr(devices, "device_memory", lambda: None)
-    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(capacity, "device_memory", lambda: None)
+    monkeypatch.setattr(capacity, "machine_memory", lambda: 2**34)
     channel = jo.Channel(fading=jo.rayleigh(answer=Whatever(), antennas=10**9))
     with pytest.raises(jo.InputError, match=r"channel\.fading\.antennas must be smaller: gains of"):
         jo.simulate(jax.random.key(0), jo.cotaf(**BARE), channel, task, 2, 2)

@@ -19,7 +19,7 @@ from fuzzed import HISTORY, ROWS, Kind, Opaque
 
 import jaxota as jo
 from jaxota import calibration, expectation, lowering, plots, simulation, stats, sweeping, theory
-from jaxota._core import devices, inputs
+from jaxota._core import capacity, inputs
 from jaxota.study import executor
 from jaxota.theory import best as tuning
 from jaxota.theory import measuring
@@ -62,8 +62,8 @@ def stopped(monkeypatch, tmp_path):
     for name in ("_program", "_plan_program"):
         monkeypatch.setattr(expectation, name, stop)
     monkeypatch.setattr(tuning, "_loss", stop)
-    monkeypatch.setattr(devices, "device_memory", lambda: None)
-    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(capacity, "device_memory", lambda: None)
+    monkeypatch.setattr(capacity, "machine_memory", lambda: 2**34)
     monkeypatch.setattr(executor, "choose_blocks", stop)
     kept = functools.cache(sklearn.datasets.load_digits)
     monkeypatch.setattr(sklearn.datasets, "load_digits", kept)
@@ -172,7 +172,7 @@ def test_every_public_function_is_fuzzed():
     [
         (inputs, "require", "jo.Channel", "power"),
         (inputs, "_require_whole", "jo.Channel", "participants"),
-        (devices, "refuse_memory", "jo.simulate", "rounds"),
+        (capacity, "refuse_memory", "jo.simulate", "rounds"),
         (simulation, "refuse_swept", "jo.cotaf", "step_size"),
         (inputs, "check_together", "jo.Optimizer", "optimizer"),
     ],

@@ -24,10 +24,10 @@ if processes > 1:
     jax.distributed.initialize(f"localhost:{port}", processes, number, initialization_timeout=60)
 
 import jaxota as jo
-from jaxota._core import devices
+from jaxota._core import capacity, devices
 from jaxota.study.executor import StudyJob
 
-devices.rows_at_once = lambda *_: 2  # so that there are several chunks
+capacity.rows_at_once = lambda *_: 2  # so that there are several chunks
 computed, compute = [], StudyJob.compute
 StudyJob.compute = lambda job, layout, number, *rest: (
     computed.append(number), compute(job, layout, number, *rest))[1]

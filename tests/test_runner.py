@@ -8,7 +8,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import figures
-from jaxota._core import devices
+from jaxota._core import capacity
 from jaxota.cli.run import Runner
 from jaxota.study import executor as driver
 from jaxota.study.compile import Programs
@@ -52,7 +52,7 @@ SWEPT = jnp.array([0.1, 0.2])
 def test_bad_experiments_are_one_clear_line(changed, words, monkeypatch, tmp_path):
     monkeypatch.setattr(Programs, "_compile", None)
     monkeypatch.setattr(driver, "machine_memory", lambda: 2**34)
-    monkeypatch.setattr(devices, "machine_memory", lambda: 2**34)
+    monkeypatch.setattr(capacity, "machine_memory", lambda: 2**34)
     with pytest.raises(jo.InputError) as caught:
         Runner(tmp_path, QUIET)(dataclasses.replace(FIG1, **changed).study())
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -11,8 +11,8 @@ import pytest
 from agree import assert_equal
 
 import jaxota as jo
-from jaxota._core import arguments, devices
-from jaxota._core.devices import trials_at_once
+from jaxota._core import arguments, capacity, devices
+from jaxota._core.capacity import trials_at_once
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
 COUNTED = 5
@@ -124,7 +124,7 @@ def test_a_trial_does_not_depend_on_the_others(task, start, monkeypatch):
 
 def test_memory_in_flight_is_bounded(task, monkeypatch):
     """The number of trials at once falls with the size of the model and of the batch."""
-    monkeypatch.setattr(devices, "CACHE", devices.MEMORY)
+    monkeypatch.setattr(capacity, "CACHE", capacity.MEMORY)
     big = jo.tasks.synthetic_regression(jax.random.key(0), users=100, samples=100, dim=1000)
     few, many = (trials_at_once([jo.cotaf(1e-2, 1, b)], big) for b in (1, 1000))
     assert 1 <= many < few < trials_at_once([jo.cotaf(1e-2, 1, 1)], task)
@@ -139,21 +139,21 @@ def test_trials_in_flight_fit_the_cache(monkeypatch):
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
     algorithm = jo.cotaf(1e-2, 10, 5)
     held = 4 * 4 * (5 * 11 + 4 * 10)  # bytes of all users' rows, and of four vectors each
-    assert trials_at_once([algorithm], task) == devices.CACHE // held
-    assert trials_at_once([algorithm] * 3, task) == devices.CACHE // held  # one after the other
-    assert trials_at_once([algorithm], task, settings=7) == devices.CACHE // (7 * held)
+    assert trials_at_once([algorithm], task) == capacity.CACHE // held
+    assert trials_at_once([algorithm] * 3, task) == capacity.CACHE // held  # one after the other
+    assert trials_at_once([algorithm], task, settings=7) == capacity.CACHE // (7 * held)
     four = devices.Spread(1, 4)  # on one machine, so that they share its cache
-    assert trials_at_once([algorithm], task, four) == devices.CACHE // (4 * held)
+    assert trials_at_once([algorithm], task, four) == capacity.CACHE // (4 * held)
 
 
-@pytest.mark.parametrize(("platform", "cache"), [("gpu", None), ("tpu", devices.VECTOR_MEMORY)])
+@pytest.mark.parametrize(("platform", "cache"), [("gpu", None), ("tpu", capacity.VECTOR_MEMORY)])
 def test_accelerators_do_not_share_their_memory(platform, cache, monkeypatch):
     """As many trials run on each of 8 devices as on one, within a share of its memory."""
     task = jo.tasks.synthetic_regression(jax.random.key(0), users=4, samples=50, dim=10)
     algorithm = jo.cotaf(1e-2, 10, 5)
     monkeypatch.setattr(devices, "platform", lambda: platform)
-    monkeypatch.setattr(devices, "device_memory", lambda: 80 * 10**9)
-    most = int(80e9 / 32) // devices.bytes_per_trial([algorithm], task)
+    monkeypatch.setattr(capacity, "device_memory", lambda: 80 * 10**9)
+    most = int(80e9 / 32) // capacity.bytes_per_trial([algorithm], task)
     if cache:
         most = min(most, cache // (4 * 4 * (5 * 11 + 4 * 10)))
     assert trials_at_once([algorithm], task) == most

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import jaxota as jo
-from jaxota._core import devices
+from jaxota._core import capacity
 from jaxota.study import executor
 from jaxota.study.store import Store
 
@@ -47,7 +47,7 @@ def fake(job, layout, number, *_):
 
 def drive(folder, chunks):
     """Fill the store, or what is left of it."""
-    devices.rows_at_once = lambda *_: TRIALS
+    capacity.rows_at_once = lambda *_: TRIALS
     executor.StudyJob.compute = fake
     job = executor.StudyJob(study(chunks))
     sink = executor.open_sink(job, folder, resume=True)  # compiles a program, to learn its memory

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core import devices, inputs, stage_checks
-from jaxota._core.devices import Spread, gathered, spread, trials_at_once
+from jaxota._core import capacity, inputs, stage_checks
+from jaxota._core.capacity import trials_at_once
+from jaxota._core.devices import Spread, gathered, spread
 from jaxota._core.part import Bounds, Numbers, Seed
 from jaxota._core.schedule import tabulated
 from jaxota._core.state import PLANNED, Checkpoint, Plan
@@ -155,20 +156,20 @@ def refuse_large(algorithm: Algorithm, task: Task, workload: Workload) -> None:
     # Numbers of a round in a history, with one score.
     numbers = 3 + 4 * blocks + workload.user_power * blocks * task.users
     result = 4 * (rounds * numbers + 2 * task.dim)
-    running = devices.bytes_per_trial((algorithm,), task, rounds)
+    running = capacity.bytes_per_trial((algorithm,), task, rounds)
     length = f"of {inputs.shown(rounds)} rounds"
     one = running + workload.settings * result
-    devices.refuse_memory("rounds, or users × steps × batch,", f"one trial {length}", one)
+    capacity.refuse_memory("rounds, or users × steps × batch,", f"one trial {length}", one)
     if workload.all_in_memory:
         results = workload.settings * workload.trials * result
         settings = f" in {workload.settings} settings" if workload.settings > 1 else ""
         trials = f"{inputs.shown(workload.trials)} trials {length}{settings}"
-        devices.refuse_memory("trials", trials, running + results)
+        capacity.refuse_memory("trials", trials, running + results)
     if workload.calibrated and algorithm.needs:
         moments = 4 * blocks * rounds * (3 * task.users + 2)
         runs = f"{inputs.shown(workload.calibration_trials)} runs {length}"
         size = running + workload.calibration_trials * moments
-        devices.refuse_memory(workload.calibration_name, runs, size)
+        capacity.refuse_memory(workload.calibration_name, runs, size)
 
 
 def refuse_swept(**parts: Any) -> None:

@@ -109,7 +109,7 @@ def compiled(
 
 def _row(target: Target | None, folder: Path) -> tuple[list[str], str]:
     """Return the cells of a compiled program, and a remark."""
-    from jaxota._core.devices import format_bytes
+    from jaxota._core.capacity import format_bytes
 
     facts = json.loads((folder / "facts.json").read_text())
     arguments, temporaries, results = (facts[k] for k in ("arguments", "temporaries", "results"))
@@ -134,7 +134,7 @@ def _row(target: Target | None, folder: Path) -> tuple[list[str], str]:
 def _compile(folder: Path, request: dict[str, Any]) -> None:
     """Compile one algorithm of a study for a target; write the program and its facts."""
     import jaxota as jo
-    from jaxota._core import devices
+    from jaxota._core import capacity, devices
     from jaxota.cli import run
     from jaxota.study.resolve import resolve
 
@@ -149,7 +149,7 @@ def _compile(folder: Path, request: dict[str, Any]) -> None:
     (algorithm,), task = parts["algorithms"], parts["task"]
     setup = study.key, algorithm, parts["channel"], task, study.rounds, study.trials
     lowered = jo.lower(*setup, devices=targets.devices(target), every=study.every)
-    memory = target.chip.memory if target else devices.device_memory() or devices.machine_memory()
+    memory = target.chip.memory if target else capacity.device_memory() or capacity.machine_memory()
     targets.compile_into(
         folder,
         lowered,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from jaxota._core import inputs
-from jaxota._core.devices import format_bytes
+from jaxota._core.capacity import format_bytes
 from jaxota.cli import process
 from jaxota.cli.typed import parse_grid
 from jaxota.errors import InputError

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxota._core import devices, inputs, prng
+from jaxota._core import capacity, inputs, prng
 from jaxota._core.part import (
     TINY,
     Memory,
@@ -312,7 +312,7 @@ class Fading:
     def check(self, path: str, setting: "Setting") -> None:
         # 4 bytes each of `fresh` [4, 2, antenna, user]; as much again for gains and estimates.
         size = 4 * (4 * 2 * self.antennas * setting.task.users) * 2
-        devices.refuse_memory(f"{path}.antennas", f"gains of {self.antennas} antennas", size)
+        capacity.refuse_memory(f"{path}.antennas", f"gains of {self.antennas} antennas", size)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
         return self.law.start(key, (2, self.antennas, users))

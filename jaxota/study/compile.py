@@ -20,16 +20,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core import inputs
 from jaxota._core.arguments import Options
-from jaxota._core.devices import (
-    compiled,
-    everywhere,
-    on_devices,
-    platform,
-    spread,
-    target,
-    trials_at_once,
-    trials_between_reports,
-)
+from jaxota._core.capacity import trials_at_once, trials_between_reports
+from jaxota._core.devices import compiled, everywhere, on_devices, platform, spread, target
 from jaxota._core.part import describe, fingerprint
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm

@@ -22,8 +22,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 import jaxota
-from jaxota._core import devices
-from jaxota._core.devices import format_bytes, machine_memory
+from jaxota._core import capacity, devices
+from jaxota._core.capacity import format_bytes, machine_memory
 from jaxota._core.part import describe, difference
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
@@ -65,7 +65,7 @@ class StudyJob:
     def bytes(self) -> int:
         """The size of the results, before chunks are chosen; an estimate where means are kept."""
         blocks = dict.fromkeys(self.settings.traced_sizes, 1)
-        blocks["trial"] = max(1, self.study.trials // devices.FEW)
+        blocks["trial"] = max(1, self.study.trials // capacity.FEW)
         return study_layout(self.settings, blocks).bytes
 
     @property

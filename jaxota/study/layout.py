@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxota._core import devices
-from jaxota._core.devices import format_bytes
+from jaxota._core import capacity, devices
+from jaxota._core.capacity import format_bytes
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS
 from jaxota.study.compile import Programs
@@ -271,12 +271,12 @@ def choose_blocks(settings: Settings, programs: Programs, budget: int | None) ->
     A chunk is a moment's work within the budget in bytes, or what devices or machine have to spare.
     """
     sizes = settings.traced_sizes | {"trial": settings.study.trials}
-    device = devices.device_memory()
-    spare = int(0.8 * device) if device else devices.machine_memory() // 4
+    device = capacity.device_memory()
+    spare = int(0.8 * device) if device else capacity.machine_memory() // 4
     room = spare if budget is None else budget
     group = max(settings.groups.values(), key=_bytes_per_row)
     parts, rows = group.parts, math.prod(sizes.values())
-    moment = devices.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
+    moment = capacity.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
     blocks = _blocks(sizes, min(moment, max(1, room // _bytes_per_row(group))))
     smallest = dict.fromkeys(sizes, 1) | {"trial": min(sizes["trial"], len(devices.target()))}
 
@@ -315,4 +315,4 @@ def _blocks(sizes: dict[str, int], rows: int) -> dict[str, int]:
 def _bytes_per_row(group: Group) -> int:
     """Estimate the bytes of a setting's trial, to find the largest group and a size to try."""
     parts: Any = group.parts
-    return devices.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
+    return capacity.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)

@@ -25,7 +25,7 @@ import filelock
 import numpy as np
 
 from jaxota._core import files, inputs
-from jaxota._core.devices import format_bytes, machine_memory
+from jaxota._core.capacity import format_bytes, machine_memory
 from jaxota._core.part import difference, fingerprint
 from jaxota._core.state import Plan
 from jaxota.errors import InputError

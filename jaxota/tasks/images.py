@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxota._core import devices, inputs
+from jaxota._core import capacity, inputs
 from jaxota._core.part import Numbers, Path, Seed
 from jaxota.errors import InputError
 from jaxota.tasks import image_files, partitions
@@ -137,7 +137,7 @@ def _task(
     indices = partitions.apply(partition, key, train.labels, users, samples)
     # Refused before any image becomes floats: a user may ask for more than fits.
     pixels, count = test.images[0].size, sum(map(len, indices))
-    devices.refuse_memory(
+    capacity.refuse_memory(
         "users · samples", f"{count} images of {pixels} numbers", 8 * count * pixels
     )
     if module is None:

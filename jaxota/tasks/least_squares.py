@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxota._core import devices, inputs, prng
+from jaxota._core import capacity, devices, inputs, prng
 from jaxota._core.part import Numbers, Scalar, Seed, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks.sample_tables import as_float32, of_users, paired
@@ -69,7 +69,7 @@ class SyntheticRegression:
         rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as a table
         size = f"{self.users} × {self.samples} × {self.dim} numbers"
         taken = 4 * self.users * (rows + self.dim**2)
-        devices.refuse_memory(f"{path}.users × samples × dim", f"data of {size}", taken)
+        capacity.refuse_memory(f"{path}.users × samples × dim", f"data of {size}", taken)
 
     def problem(self, trial: Any) -> "Quadratic":
         key = prng.fold_in(self.key, trial) if self.redraw else self.key

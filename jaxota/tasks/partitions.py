@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxota._core import devices, inputs
+from jaxota._core import capacity, inputs
 from jaxota._core.part import Numbers, Seed
 from jaxota.errors import InputError
 
@@ -219,7 +219,7 @@ def _start(
             f"users · samples must be ≤ {len(labels)}, the samples there are, got {users} · "
             f"{samples} = {users * samples}"
         )
-    devices.refuse_memory(
+    capacity.refuse_memory(
         "users · samples", f"the indices of {users} · {samples}", 8 * users * samples
     )
     seed = np.asarray(jax.random.key_data(inputs.key("key", key)))

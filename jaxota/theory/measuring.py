@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxota._core import arguments, devices, inputs
 from jaxota._core.arguments import Options
-from jaxota._core.devices import compiled, in_chunks, on_devices, trials_at_once
+from jaxota._core.capacity import trials_at_once
+from jaxota._core.devices import compiled, in_chunks, on_devices
 from jaxota._core.part import Numbers, Scalar, Seed, Vector
 from jaxota._core.state import Info, Moments, Plan, State
 from jaxota.algorithms import Algorithm

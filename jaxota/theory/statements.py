@@ -21,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from jaxota._core import devices, inputs
+from jaxota._core import capacity, inputs
 from jaxota._core.part import Numbers, Scalar, Traced, Vector, part, traced
 from jaxota.errors import InputError
 
@@ -269,7 +269,7 @@ def weights(contraction: Numbers, rounds: int) -> Float[Array, "R+1"]:
         rounds: R.
     """
     rounds = inputs.whole("rounds", rounds, 1)
-    devices.refuse_memory("rounds", f"{rounds} weights", 12 * rounds)
+    capacity.refuse_memory("rounds", f"{rounds} weights", 12 * rounds)
     shrinking = inputs.number("contraction", contraction, 0.0)
     if shrinking.ndim:
         raise InputError(f"contraction must be a number, got shape {list(shrinking.shape)}")
