@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxota._core import devices, inputs
+from jaxota._core import capacity, inputs
 from jaxota._core.part import Numbers, Scalar, Traced, part, traced
 from jaxota.errors import InputError
 
@@ -96,7 +96,7 @@ def tabulated(value_of: Any, path: str, rounds: Any, done: int = 0) -> Any:
 def _table(schedule: Schedule, path: str, rounds: Any, done: int) -> Float[Array, "*setting round"]:
     """Evaluate a function of the round for all rounds; what it returns may be [setting]."""
     count = done + inputs.whole("rounds", rounds, 1)
-    devices.refuse_memory("rounds", f"a schedule of {count} rounds", 8 * count)
+    capacity.refuse_memory("rounds", f"a schedule of {count} rounds", 8 * count)
     try:
         try:
             return jax.vmap(schedule, out_axes=-1)(jnp.arange(count))
