@@ -150,6 +150,8 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
     why = "for exact curves: jo.simulate runs it"
     if getattr(task, "redraw", False) or not hasattr(jax.eval_shape(task.problem, 0), "hessians"):
         raise InputError(f"task must be least squares with one set of data {why}")
+    if getattr(task, "weights", None) is not None:
+        raise InputError(f"task.weights must be None {why}")
     if getattr(algorithm.local, "linear_steps", lambda: None)() is None:
         raise InputError(
             f"algorithm.local must take linear steps {why}: plain gradients, and controls of "

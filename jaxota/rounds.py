@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from jaxota._core import prng, stage_checks
 from jaxota._core.arguments import Options
 from jaxota._core.devices import in_chunks
-from jaxota._core.part import Memory, Scalar, Vector
+from jaxota._core.part import Memory, PerUser, Scalar, Vector
 from jaxota._core.schedule import at_round
 from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
@@ -29,6 +29,7 @@ from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate, Server
 from jaxota.tasks.problem import Problem, Task
+from jaxota.tasks.weights import times_weights
 
 Rows: TypeAlias = tuple[Moments, ...]  # the plan's, one for each block; empty without a plan
 
@@ -51,6 +52,9 @@ def one_round(
 
     # Every user takes K steps from the broadcast model: updates Δ_i = θ_i − θ̂ and controls c_i.
     update = local(k_batch, k_control, problem, state)
+    # Users send w_i·value, so that the superposed average is the weighted one.
+    weights = getattr(problem, "weights", None)
+    sent = _weighted(update, weights)
 
     # The channel fades, once for both blocks: who is heard, and how well.
     *links, fading = carrier.links(
@@ -58,13 +62,13 @@ def one_round(
     )
 
     # Each block goes over the air by itself, with its own power budget, noise and estimate.
-    blocks = _blocks(algorithm, carrier, update, moments, state)
+    blocks = _blocks(algorithm, carrier, sent, moments, state, weights)
     links = _chosen(server, carrier, blocks[0], links, state)
     block_keys = (k_noise, k_batch), (k_control_noise, k_control)
     memories = zip(state.compress, state.estimate, strict=True)
     per_block = zip(block_keys, blocks, links, memories, strict=False)
-    sent = [_transmit(*block, algorithm, carrier, state) for block in per_block]
-    received, compress, estimate, ledgers = zip(*sent, strict=True)
+    results = [_transmit(*block, algorithm, carrier, state) for block in per_block]
+    received, compress, estimate, ledgers = zip(*results, strict=True)
 
     # The server steps. Where nobody was heard, the model and ĉ stay as they were.
     link = links[0]
@@ -80,14 +84,28 @@ def one_round(
     after = State(
         model, control, memory, compress, estimate, server_memory, average, weight, fading
     )
-    return after, Info(_moved(update), update.controls, ledgers, output, link.heard.sum())
+    return after, Info(_moved(sent), sent.controls, ledgers, output, link.heard.sum())
+
+
+def _weighted(update: LocalUpdate, weights: PerUser | None) -> LocalUpdate:
+    """Return what users send where they have weights in the objective."""
+    names = "update", "controls", "moved"
+    return update.replace(**{k: times_weights(weights, getattr(update, k)) for k in names})
 
 
 def _blocks(
-    algorithm: Algorithm, carrier: Carrier, update: LocalUpdate, moments: Rows, state: State
+    algorithm: Algorithm,
+    carrier: Carrier,
+    update: LocalUpdate,
+    moments: Rows,
+    state: State,
+    weights: PerUser | None,
 ) -> list[Block]:
     """Return the model block and, if there are controls, the control block, with reports."""
     compress, server = algorithm.compress, algorithm.server
+    # A bound on the norms that users send grows by the largest weight.
+    ones = jnp.ones(len(update.update))
+    largest = 1.0 if weights is None else times_weights(weights, ones).max()
     rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
     energies = _energies(update.update)
     reports = dict(update.reports or {}) | compress.report(update.update, state.compress[0])
@@ -98,7 +116,7 @@ def _blocks(
         held=state.model[None] + _moved(update),  # θ_i: the estimators' prior is on the weights
         origin=state.model,
         power=carrier.power,
-        reach=algorithm.local.reach,
+        reach=algorithm.local.reach * largest,
         moments=rows[0],
         energies=energies,
         side=SideInfo(reports=reports),
@@ -110,7 +128,7 @@ def _blocks(
         held=update.controls,
         origin=jnp.zeros_like(state.model),
         power=carrier.control_budget,
-        reach=jnp.float32(1.0),
+        reach=jnp.float32(1.0) * largest,
         moments=rows[1],
         energies=_energies(update.controls),
         side=SideInfo(reports=compress.report(update.controls, state.compress[1])),

@@ -70,7 +70,7 @@ class Ledger:
 class Info:
     """Record of one round, for histories and calibration."""
 
-    moved: Float[Array, "user d"]  # θ_i − θ̂, the users' displacements
+    moved: Float[Array, "user d"]  # θ_i − θ̂, times the user's weight
     controls: Float[Array, "user d"] | None  # c_i, the values of the control block
     blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
     output: Vector  # the model that is scored

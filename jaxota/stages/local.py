@@ -28,6 +28,7 @@ from jaxota._core.schedule import StepSize, all_rounds
 from jaxota._core.state import State
 from jaxota.errors import InputError
 from jaxota.tasks.problem import Layout, Problem
+from jaxota.tasks.weights import times_weights
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
@@ -248,7 +249,8 @@ class ControlVariateSGD:
             zeros = jnp.zeros((problem.users, problem.dim), "float32")
             return zeros[0], zeros
         controls = self._gradients(key, problem, model)
-        return controls.mean(0), controls  # ĉ is the mean of the c_i of all users, free of noise
+        sent = times_weights(getattr(problem, "weights", None), controls)
+        return sent.mean(0), controls  # ĉ is the mean of the c_i of all users, free of noise
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State

@@ -111,6 +111,8 @@ class PathCorrectedSGD:
         return after
 
     def check(self, path: str, setting: "Setting") -> None:
+        if getattr(setting.task, "weights", None) is not None:
+            raise InputError("task.weights must be None for WISE, which counts all users the same")
         if self.coded and setting.task.dim == 1:
             raise InputError(
                 f"{path}.coded must be False for a model of one parameter, whose whole update "

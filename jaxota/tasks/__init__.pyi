@@ -17,3 +17,4 @@ from .partitions import iid as iid
 from .partitions import label_skew as label_skew
 from .partitions import quantity_skew as quantity_skew
 from .partitions import shards as shards
+from .weights import weighted as weighted

@@ -10,10 +10,21 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import inputs, prng
 from jaxota._core.devices import platform
-from jaxota._core.part import Numbers, Scalar, Traced, Vector, canonical, part, static, traced
+from jaxota._core.part import (
+    Numbers,
+    PerUser,
+    Scalar,
+    Traced,
+    Vector,
+    canonical,
+    part,
+    static,
+    traced,
+)
 from jaxota.errors import InputError
 from jaxota.tasks import model_functions
 from jaxota.tasks.sample_tables import Columns, of_any, of_users
+from jaxota.tasks.weights import check_weights, times_weights
 
 # On TPU, a minibatch gradient weighs all samples of a user in place of gathering rows, if they
 # compute at most so many times the numbers that those rows hold (docs/accelerators.md).
@@ -41,6 +52,7 @@ class Empirical:
     test_numbers: Traced[Float[Array, "column"] | None] = traced(default=None, rank=1)
     test_wholes: Traced[Int[Array, "column"] | None] = traced(default=None, rank=1, dtype="int32")
     init_scale: Traced[Scalar | None] = traced(default=None, at_least=0.0)
+    weights: Traced[PerUser | None] = traced(default=None, rank=1, at_least=0.0)  # see `weighted`
 
     replace = dataclasses.replace
     strong_convexity = 0.0  # unknown: the average of a run is then the plain mean
@@ -65,6 +77,9 @@ class Empirical:
 
     def problem(self, trial: Any) -> "Empirical":
         return self
+
+    def check(self, path: str, setting: Any) -> None:
+        check_weights(path, self)
 
     def floats_per_trial(self, batch: int) -> int:
         per_sample = model_functions.activations(self.start, self.loss, self.columns)
@@ -99,7 +114,7 @@ class Empirical:
     def score(self, model: Vector) -> dict[str, Scalar]:
         """Return F over the users' own samples as "loss", and the scores of `evaluate`."""
         inside = jnp.arange(self._size[1])[None] < self.counts[:, None]
-        share = 1.0 / (self.users * self.counts.astype("float32"))
+        share = times_weights(self.weights, 1.0 / (self.users * self.counts.astype("float32")))
         weights = jnp.where(inside, share[:, None], 0.0).reshape(-1)
 
         def weighted(rows: Any, weights: Float[Array, "sample"]) -> Scalar:

@@ -11,9 +11,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxota._core import capacity, devices, inputs, prng
-from jaxota._core.part import Numbers, Scalar, Seed, Traced, Vector, part, static, traced
+from jaxota._core.part import Numbers, PerUser, Scalar, Seed, Traced, Vector, part, static, traced
 from jaxota.errors import InputError
 from jaxota.tasks.sample_tables import as_float32, of_users, paired
+from jaxota.tasks.weights import check_weights, times_weights
 
 # On TPU, with up to so many samples per user, weighing all of them is cheaper than gathering the
 # rows of a minibatch, by the compiler's own figures (docs/accelerators.md).
@@ -27,6 +28,7 @@ class Regression:
     features: Traced[Float[Array, "user sample d"]] = traced(rank=3)
     targets: Traced[Float[Array, "user sample"]] = traced(rank=2)
     counts: Traced[Int[Array, "user"]] = traced(rank=1, dtype="int32")  # samples without padding
+    weights: Traced[PerUser | None] = traced(default=None, rank=1, at_least=0.0)  # see `weighted`
 
     replace = dataclasses.replace
 
@@ -42,7 +44,10 @@ class Regression:
         return self.users * (self.features.shape[-2] + batch * (self.dim + 1))
 
     def problem(self, trial: Any) -> "Quadratic":
-        return Quadratic.of(self.features, self.targets, self.counts)
+        return Quadratic.of(self.features, self.targets, self.counts, self.weights)
+
+    def check(self, path: str, setting: Any) -> None:
+        check_weights(path, self)
 
 
 @part
@@ -57,6 +62,7 @@ class SyntheticRegression:
     dim: int = static(at_least=1)
     redraw: bool = static(default=False, one_of=(False, True))
     rotate: bool = static(default=False, one_of=(False, True))
+    weights: Traced[PerUser | None] = traced(default=None, rank=1, at_least=0.0)  # see `weighted`
 
     replace = dataclasses.replace
 
@@ -66,6 +72,7 @@ class SyntheticRegression:
         return self.users * (self.samples + rows * (self.dim + 1))
 
     def check(self, path: str, setting: Any) -> None:
+        check_weights(path, self)
         rows = 2 * (1 + self.samples) * (1 + self.dim)  # as drawn, and as a table
         size = f"{self.users} × {self.samples} × {self.dim} numbers"
         taken = 4 * self.users * (rows + self.dim**2)
@@ -85,7 +92,8 @@ class SyntheticRegression:
         if self.rotate:  # the weights with them, so that targets stay
             rotation = _random_rotation(prng.fold_in(key, 1), self.dim)
             features = _dot("nsd,de->nse", features, rotation)
-        return Quadratic.of(features, targets, jnp.full(self.users, self.samples, jnp.int32))
+        counts = jnp.full(self.users, self.samples, jnp.int32)
+        return Quadratic.of(features, targets, counts, self.weights)
 
 
 def _random_rotation(key: PRNGKeyArray, dim: int) -> Float[Array, "d d"]:
@@ -109,6 +117,7 @@ class Quadratic:
     optimum: Vector  # θ*
     least: Scalar  # F(θ*)
     strong_convexity: Scalar  # μ, the least eigenvalue of any user's Hessian
+    weights: PerUser | None = None  # of the users in F
 
     @classmethod
     def of(
@@ -116,6 +125,7 @@ class Quadratic:
         features: Float[Array, "user sample d"],
         targets: Float[Array, "user sample"],
         counts: Int[Array, "user"],
+        weights: PerUser | None = None,
     ) -> "Quadratic":
         users, samples, dim = features.shape
         inside = jnp.arange(samples)[None] < counts[:, None]  # [user, sample]
@@ -123,11 +133,12 @@ class Quadratic:
         share = 1.0 / counts.astype(jnp.float32)
         hessians = 2.0 * share[:, None, None] * _dot("nsd,nse->nde", features, features)
         slopes = 2.0 * share[:, None] * _dot("nsd,ns->nd", features, targets)
-        values, vectors = devices.eigh(hessians.mean(0) / 2.0)
+        hessian, slope = (times_weights(weights, x).mean(0) / 2.0 for x in (hessians, slopes))
+        values, vectors = devices.eigh(hessian)
         # Eigenvalues of rounding size are 0: the optimum is then the one of least norm.
         values = jnp.where(values > dim * jnp.finfo(values.dtype).eps * values[-1], values, 0.0)
         inverse = jnp.where(values > 0, 1.0 / values, 0.0)
-        optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, slopes.mean(0) / 2.0)
+        optimum = _dot("de,e,fe,f->d", vectors, inverse, vectors, slope)
         residual = _dot("nsd,d->ns", features, optimum) - targets
         return cls(
             features=features,
@@ -138,8 +149,9 @@ class Quadratic:
             slopes=slopes,
             root=jnp.sqrt(values)[:, None] * vectors.T,
             optimum=optimum,
-            least=_dot("n,ns,ns->", share / users, residual, residual),
+            least=_dot("n,ns,ns->", times_weights(weights, share / users), residual, residual),
             strong_convexity=jnp.maximum(devices.eigenvalues(hessians).min(), 0.0),
+            weights=weights,
         )
 
     @property
@@ -153,7 +165,7 @@ class Quadratic:
     def head(self) -> "Quadratic":
         samples = -(-self.features.shape[1] // 5)
         features, targets = self.features[:, :samples], self.targets[:, :samples]
-        return Quadratic.of(features, targets, -(-self.counts // 5))
+        return Quadratic.of(features, targets, -(-self.counts // 5), self.weights)
 
     def init(self, key: PRNGKeyArray) -> Vector:
         return prng.normal(key, (self.dim,))

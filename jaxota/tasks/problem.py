@@ -8,7 +8,10 @@ from jaxota._core.part import Scalar, Vector
 
 
 class Problem(Protocol):
-    """The learning problem of one trial, as `Task.problem` returns it."""
+    """The learning problem of one trial, as `Task.problem` returns it.
+
+    One with `weights` [user] has F = Σ_i w_i f_i / Σ_i w_i; see `jo.tasks.weighted`.
+    """
 
     @property
     def users(self) -> int:

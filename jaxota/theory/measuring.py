@@ -100,7 +100,7 @@ def effective_noise(
     )
     algorithm, channel, plan = (checked[name] for name in ("algorithm", "channel", "plan"))
     arguments.refuse_swept(algorithm=algorithm, channel=channel, plan=plan)
-    _check_parts(algorithm, channel)
+    _check_parts(algorithm, channel, task)
     if algorithm.needs and plan is None:
         raise InputError("plan must be given for this algorithm: jo.calibrate measures one")
     chosen = channel.participants
@@ -146,7 +146,7 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
                 f"channel.power must make sw2 = P·10^(−snr_db/10) at least {_TINY:.1e}, and finite "
                 f"in float32, as σ_θ is of its size, got {np.min(channel.power):g}"
             )
-    _check_parts(algorithm, channel)
+    _check_parts(algorithm, channel, task)
     if not getattr(algorithm.local, "plain", False):
         raise InputError(
             "algorithm.local must step by gradients alone here: the theorems cover neither "
@@ -154,7 +154,7 @@ def _refuse_unknown(algorithm: Algorithm, channel: Channel, task: Any) -> None:
         )
 
 
-def _check_parts(algorithm: Algorithm, channel: Channel) -> None:
+def _check_parts(algorithm: Algorithm, channel: Channel, task: Task) -> None:
     """Refuse parts without the attributes that the theorems need beyond the parts' protocols."""
     for path, part_, name in (
         ("algorithm.local", algorithm.local, "step_size"),
@@ -164,6 +164,8 @@ def _check_parts(algorithm: Algorithm, channel: Channel) -> None:
     ):
         if not hasattr(part_, name):
             raise InputError(f"{path} must have `{name}`, of which the theorems speak")
+    if getattr(task, "weights", None) is not None:
+        raise InputError("task.weights must be None: the theorems count all users the same")
     if hasattr(algorithm.local.step_size, "at_round"):  # type: ignore[attr-defined]
         raise InputError(
             "algorithm.local.step_size must be one number for all rounds, as in the theorems"
