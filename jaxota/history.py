@@ -27,12 +27,13 @@ Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
 # The dimensions of every result but the scores, which are [trial, evaluation].
 _BY_ROUND = ["power", "control_power", "mean_power", "mean_control_power", "error", "control_error"]
-_BY_ROUND += ["deviation", "control_deviation", "participants", "reports"]
+_BY_ROUND += ["deviation", "control_deviation", "participants", "reports", "uses", "energy"]
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BY_ROUND, ("trial", "round")),
     **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
+LEDGERS = ("uses", "energy", "reports")  # what is spent, and adds up over rounds
 # Other names in a table or a dataset, which no score may have.
 LABELS = {"setting", "block", "trials", "used", "pairs", "algorithm", "evaluation", "diverged"}
 LABELS |= {"trial", "round", "user", "parameter"}
@@ -53,6 +54,9 @@ class History:
         deviation, control_deviation: [trial, round] √ν, that of the noise on either average.
         participants: [trial, round] number of users heard.
         reports: [trial, round] coded scalars that each user reported beside its blocks.
+        uses: [trial, round] channel uses: real symbols that the round takes on the air, over all
+            blocks; 0 over error-free links.
+        energy: [trial, round] Σ_i ‖x_i‖² of all users and blocks.
         user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
         model: [trial, d] the last model.
         average: [trial, d] the weighted average of all models, eq. final_output.
@@ -79,6 +83,8 @@ class History:
     control_deviation: ByRound = None
     participants: ByRound = None
     reports: ByRound = None
+    uses: ByRound = None
+    energy: ByRound = None
     user_power: ByUser = None
     user_control_power: ByUser = None
     model: Models = None
@@ -120,15 +126,27 @@ class History:
             raise InputError(f"history has no {name!r}: choose from {', '.join(results)}")
         return results[name][1]
 
-    def plot(self, metric: str | None = None) -> Any:
+    def cumulative(self, name: str) -> Float[np.ndarray, "*setting trial round"]:
+        """Return what was spent up to each round: the sum of a result [trial, round] so far.
+
+        Args:
+            name: one of `uses`, `energy` and `reports`, for example. The sums of a continued run
+                begin with its own first round.
+        """
+        if DIMENSIONS.get(name) != ("trial", "round"):
+            raise InputError(f"name must be one such as {', '.join(LEDGERS)}, got {name!r}")
+        return np.cumsum(np.asarray(self[name], np.float64), -1)
+
+    def plot(self, metric: str | None = None, against: str = "round") -> Any:
         """Draw a score, or a result [trial, round], against the round: a matplotlib figure.
 
         Args:
             metric: its name; by default the gap, the accuracy, the loss or the first score.
+            against: "round", or what was spent so far: "uses", "energy" or "reports".
         """
         from jaxota import plots  # loads matplotlib, which is slow
 
-        return plots.curves(self, metric)
+        return plots.curves(self, metric, against=against)
 
     @property
     def diverged(self) -> Bool[np.ndarray, "*setting trial"]:

@@ -13,7 +13,7 @@ from jaxota import stats, style
 from jaxota._core import inputs
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
-from jaxota.history import History
+from jaxota.history import LEDGERS, History
 from jaxota.reports import map_axes
 
 Band = tuple[np.ndarray, stats.Interval]  # rounds or swept values, and the interval there
@@ -24,6 +24,7 @@ def curves(
     metric: str | None = None,
     title: str = "",
     log: bool | None = None,
+    against: str = "round",
 ) -> Figure:
     """Draw `metric` against the round, one curve a history: the mean over trials, its 95 % band.
 
@@ -36,10 +37,12 @@ def curves(
         log: whether the axis is logarithmic; by default it is for a gap and a loss. There, a band
             that reaches zero runs off the lower edge, and a small triangle on that edge marks
             where.
+        against: "round", or what was spent up to it: channel "uses", "energy", or "reports", the
+            mean over trials.
     """
     if isinstance(histories, History):
         histories = {"mean over trials": histories}
-    return panels({"": histories}, metric, title, log)
+    return panels({"": histories}, metric, title, log, against)
 
 
 def panels(
@@ -47,6 +50,7 @@ def panels(
     metric: str | None = None,
     title: str = "",
     log: bool | None = None,
+    against: str = "round",
 ) -> Figure:
     """Draw `curves` once for each group of histories, side by side on one scale.
 
@@ -64,11 +68,12 @@ def panels(
                 usual = [k for k in ("gap", "accuracy", "loss") if k in history.scores]
                 metric = next(iter((*usual, *history.scores)))
     inputs.words("metric", metric)
+    inputs.chosen("against", against, ("round", *LEDGERS))
     bands = {
-        name: {label: _band(history, metric, repr(label)) for label, history in histories.items()}
+        name: {label: _band(h, metric, repr(label), against) for label, h in histories.items()}
         for name, histories in groups.items()
     }
-    return _draw(bands, str(metric), title, log)
+    return _draw(bands, str(metric), title, log, style.SPENT[against])
 
 
 def finals(
@@ -186,12 +191,14 @@ def _draw(
     metric: str,
     title: str,
     log: bool | None = None,
+    spent: str = style.SPENT["round"],
     against: str | None = None,
     ticks: list[str] | None = None,
 ) -> Figure:
     """Draw bands against the round, in a panel for each group, or last scores `against` values.
 
-    `ticks` are the words that values 0, 1, … stand for.
+    `spent` labels the axis of rounds, or of what was spent up to them; `ticks` are the words that
+    values 0, 1, … stand for.
     """
     log = metric in style.LOGARITHMIC if log is None else log
     every = [band for group in groups.values() for band in group.values()]
@@ -206,7 +213,7 @@ def _draw(
             style.scale_axis(axes, metric, log, floor)
             name = style.plain(name)
             if against is None:
-                style.label_axes(axes, "communication round $r$", name)
+                style.label_axes(axes, spent, name)
                 axes.set_xlim(left=0, right=1.01 * max(rounds[-1] for rounds, _ in every))
             else:
                 style.label_axes(axes, against, name)
@@ -256,10 +263,17 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
     return figure
 
 
-def _band(history: Any, metric: Any, whose: str) -> Band:
+def _band(history: Any, metric: Any, whose: str, against: str = "round") -> Band:
     values = stats.scores(history, metric, whose)
     every = history.every if metric in history.scores else 1
-    return history.done + every * (1 + np.arange(values.shape[1])), stats.interval(values)
+    x = history.done + every * (1 + np.arange(values.shape[1]))
+    if against != "round":
+        used = np.isfinite(values).all(1)  # the trials that `interval` uses
+        spent = history.cumulative(against)[:, every - 1 :: every]
+        x = spent[used if used.any() else slice(None)].mean(0)
+        if not x[-1] > 0:
+            raise InputError(f"against must be 'round' for {whose}, which spends no {against}")
+    return x, stats.interval(values)
 
 
 def _label_counts(task: Any) -> Int[np.ndarray, "label user"]:

@@ -18,6 +18,7 @@ import jaxota
 from jaxota import stats
 from jaxota._core import files, inputs
 from jaxota.errors import InputError
+from jaxota.history import LEDGERS
 
 ROWS = 40  # of a table on the screen; the CSV has all
 PANELS = 12  # of maps in a figure
@@ -139,6 +140,8 @@ def study_report(
     power = stats.power_ratio(dataset.assign(powers))
     scores = {score: stats.summary(dataset, score) for score in dataset.attrs["scores"]}
     frames = {score: _frame(dataset, each, power) for score, each in scores.items()}
+    ledgers = {ledger: stats.spending(dataset, ledger) for ledger in LEDGERS}
+    spent = {k: _frame(dataset, each, power) for k, each in ledgers.items() if each is not None}
     differences = _frame(dataset, stats.summary(dataset, metric, difference=True), power)
     finals, paired = (each.groupby("place").tail(1) for each in (frames[metric], differences))
     trials = counted(int(finals.trials.max()), "trial")
@@ -157,10 +160,10 @@ def study_report(
         name=name,
         caption=f"{name}: {title or sizes}, {snr}; "
         f"{counted(description['rounds'], 'round')}, {trials}{ending}",
-        table=_table(dataset, metric, finals, paired, power.max("round")),
+        table=_with_costs(_table(dataset, metric, finals, paired, power.max("round")), spent),
         remarks=_remarks(dataset, finals),
         dataset=_labelled(dataset, metric, description),
-        csv=_rows(frames, axes, sweep),
+        csv=_rows(frames, spent, axes, sweep),
         figure=figure,
         digits=9,
     )
@@ -215,6 +218,16 @@ def _table(dataset: Any, metric: str, finals: Any, paired: Any, power: Any) -> l
         other = "–" if words[0] == reference else plus_minus(difference, "no pairs")
         rows.append([*map(str, words), score, f"{float(ratio):.3g}", other])
     return rows
+
+
+def _with_costs(table: list[list[str]], spent: dict[str, Any]) -> list[list[str]]:
+    """Return the table with the channel uses and the energy of a whole run at the end of a row."""
+    for ledger, head in (("uses", "channel uses"), ("energy", "energy")):
+        if ledger in spent:
+            last = spent[ledger].groupby("place").tail(1)["mean"]
+            cells = [head, *(f"{x:.4g}" if np.isfinite(x) else "–" for x in last)]
+            table = [[*row, cell] for row, cell in zip(table, cells, strict=False)]
+    return table
 
 
 def plus_minus(row: Any, nothing: str = "") -> str:
@@ -290,20 +303,21 @@ def map_axes(sizes: dict[str, int], algorithms: int) -> tuple[list[str], list[di
     return [name for name in sizes if name in longest], places[: max(1, PANELS // algorithms)]
 
 
-def _rows(frames: dict[str, Any], axes: list[str], sweep: bool) -> Any:
-    """Return tidy rows of all scores: a `pandas.DataFrame`."""
+def _rows(frames: dict[str, Any], spent: dict[str, Any], axes: list[str], sweep: bool) -> Any:
+    """Return tidy rows of all scores, and of what was spent so far: a `pandas.DataFrame`."""
     import pandas
 
     numbers = ["mean", "ci_low", "ci_high"]
     scored = [frame.assign(metric=metric) for metric, frame in frames.items()]
     columns = ["algorithm", *axes, "round", "metric", *numbers, "power_ratio"]
+    costs = [frame.assign(metric=ledger) for ledger, frame in spent.items()]
     if sweep:
-        rows, columns = pandas.concat(scored), [*columns, "used", "trials"]
+        rows, columns = pandas.concat(scored + costs), [*columns, "used", "trials"]
     else:
         last = scored[0].groupby("place").tail(1)
         count = (last.trials - last.used).astype(float)
         scored.append(last.assign(metric="diverged", **dict.fromkeys(numbers, count)))
-        rows = pandas.concat(scored).sort_values("place", kind="stable")
+        rows = pandas.concat(scored + costs).sort_values("place", kind="stable")
     rows = rows.rename(columns={"evaluation": "round"})[columns].reset_index(drop=True)
     return rows.astype(dict.fromkeys(["algorithm", *axes], object))
 

@@ -208,7 +208,15 @@ def _transmit(
         Aggregate(estimate, deviation, link, side),
         compress.remember(compress_memory, encoded, link.heard),
         _if_anyone(link, memory, estimate_memory),
-        Ledger(sent.energies, power, jnp.float32(count), deviation, error),
+        Ledger(
+            energy=sent.energies,
+            power=power,
+            reports=jnp.float32(count),
+            deviation=deviation,
+            error=error,
+            uses=jnp.float32(values.shape[-1] if noise is not None else 0),
+            spent=jnp.asarray(block.power * jnp.sum(power)),
+        ),
     )
 
 
@@ -359,8 +367,9 @@ def run_all(
 
 def _record(info: Info, user_power: bool) -> dict[str, Any]:
     """Return the fields of a history that describe one round."""
-    reports = sum(ledger.reports for ledger in info.blocks)
-    record: dict[str, Any] = {"participants": info.participants, "reports": jnp.asarray(reports)}
+    record: dict[str, Any] = {"participants": info.participants}
+    for name, of in (("reports", "reports"), ("uses", "uses"), ("energy", "spent")):
+        record[name] = jnp.asarray(sum(getattr(ledger, of) for ledger in info.blocks))
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
         record |= {
             f"{block}power": jnp.max(ledger.power),

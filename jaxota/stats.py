@@ -11,7 +11,7 @@ from jaxtyping import Float
 from jaxota._core import inputs
 from jaxota._core.part import Numbers
 from jaxota.errors import InputError
-from jaxota.history import DIMENSIONS, History
+from jaxota.history import DIMENSIONS, LEDGERS, History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +185,44 @@ def scores(
     return np.where(history.diverged[:, None], np.nan, np.asarray(values, np.float64))
 
 
+def time_to(
+    history: History,
+    target: float,
+    metric: str | None = None,
+    against: str = "round",
+    rising: bool | None = None,
+) -> Float[np.ndarray, "trial"]:
+    """Return what each trial spends until a score first reaches a target; inf if it never does.
+
+    A trial that diverged never reaches it. Medians over trials stay meaningful where some are inf.
+
+    Args:
+        history: of `simulate`.
+        target: the score to reach.
+        metric: the name of a score; by default the gap, the accuracy, the loss or the first score.
+        against: the cost: "round", "uses", "energy" or "reports".
+        rising: whether the score must rise to the target; by default an accuracy must, and any
+            other score must fall to it.
+    """
+    if not isinstance(history, History):
+        raise InputError(f"history must be a jo.History, got {inputs.shown(history)}")
+    inputs.chosen("against", against, ("round", *LEDGERS))
+    if not isinstance(target, numbers.Real) or np.isnan(target):
+        raise InputError(f"target must be a number, got {inputs.shown(target)}")
+    if rising is not None:
+        inputs.chosen("rising", rising, (False, True))
+    usual = [k for k in ("gap", "accuracy", "loss") if k in history.scores]
+    metric = next(iter((*usual, *history.scores))) if metric is None else metric
+    values = scores(history, metric)
+    rising = metric == "accuracy" if rising is None else rising
+    reached = values >= target if rising else values <= target
+    every = history.every if metric in history.scores else 1
+    cost = history.done + every * (1.0 + np.arange(values.shape[1]))[None]
+    if against != "round":
+        cost = history.cumulative(against)[:, every - 1 :: every]
+    return np.where(reached, cost, np.inf).min(1)
+
+
 def _by_trial(name: str, values: Numbers) -> Float[np.ndarray, "trial *column"]:
     """In float64, [trial, …]."""
     array = inputs.real(name, values).astype(np.float64)
@@ -247,6 +285,33 @@ def summary(dataset: Any, metric: str, difference: bool = False) -> Summary:
         used = used & used.sel(algorithm=reference, drop=True)
         values = values - values.sel(algorithm=reference, drop=True)
     values = values.where(used)
+    mean, var = values.mean("trial"), values.var("trial", ddof=1)
+    return _with_interval(mean, var, used.sum("trial"), present.sum("trial"))
+
+
+def spending(dataset: Any, ledger: str) -> Summary | None:
+    """Summarise what was spent up to each evaluation; None where a study holds no such ledger.
+
+    Where means were kept, the intervals are NaN: rounds of one trial are not independent.
+
+    Args:
+        dataset: as of `metric_of`.
+        ledger: "uses", "energy" or "reports".
+    """
+    means = dataset.attrs["keep"] == "mean"
+    name = f"{ledger}_mean" if means else ledger
+    if name not in dataset:
+        return None
+    values = dataset[name].astype("float64")
+    if not means:
+        present = dataset.participants.notnull().any("round")
+        used = present & ~diverged(dataset)
+        values = values.where(used)
+    # Every row is finite or NaN as a whole, which a plain sum keeps.
+    values = values.copy(data=values.values.cumsum(values.get_axis_num("round")))
+    values = values.sel(round=dataset.evaluation.values).rename(round="evaluation")
+    if means:
+        return _with_interval(values, values * np.nan, dataset.used, dataset.trials)
     mean, var = values.mean("trial"), values.var("trial", ddof=1)
     return _with_interval(mean, var, used.sum("trial"), present.sum("trial"))
 

@@ -43,6 +43,12 @@ LABELS = {
     "loss": r"loss $F(\hat{\theta})$",
     "accuracy": "test accuracy",
 }
+SPENT = {  # horizontal axes of curves
+    "round": "communication round $r$",
+    "uses": "channel uses (real symbols)",
+    "energy": r"energy of all users $\sum_r \sum_i \|x_i^r\|^2$",
+    "reports": "coded scalars per user",
+}
 AXES = {
     "snr_db": "SNR (dB)",
     "users": "users $N$",

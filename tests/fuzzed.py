@@ -536,11 +536,19 @@ def of_results():
             {"history": HISTORY, "metric": "gap"},
             {"history": part, "metric": Kind([*names.junk, "model"])},
         ),
+        "stats.time_to": Row(
+            stats.time_to,
+            {"history": HISTORY, "target": 0.5},
+            {"history": part, "metric": Kind([3, "speed", "model"]), "rising": optional(flag)}
+            | {"target": Kind([None, "x", [1.0], np.nan, 1j])}
+            | {"against": Kind([None, 3, "rounds", "joules", ["round"]])},
+        ),
         "plots.curves": Row(
             plots.curves,
             {"histories": {"one": HISTORY}},
             {"histories": Kind([x for x in named.junk if x is not HISTORY])}
-            | {"metric": optional(names), "title": words, "log": optional(flag)},
+            | {"metric": optional(names), "title": words, "log": optional(flag)}
+            | {"against": Kind([None, 3, "rounds", "joules", ["round"]])},
         ),
         "plots.panels": Row(
             plots.panels,

@@ -462,7 +462,7 @@ def test_a_study_of_ones_own_is_swept_and_shown(sweep, capsys, tmp_path):
     assert printed.count("noisy (gain 1)") == 6
     assert f"wrote {out / 'SMALL.png'}" in printed and f"wrote {out / 'SMALL.csv'}" in printed
     with open(out / "SMALL.csv", encoding="utf-8") as stream:
-        assert len(list(csv.DictReader(stream))) == 2 * 6 * 3 * 2
+        assert len(list(csv.DictReader(stream))) == 2 * 6 * 3 * (2 + 3)  # two scores, three costs
 
     assert sweep(*sweeping) == 2  # again, without --resume
     assert "holds a store already: go on with it by --resume" in capsys.readouterr().err
@@ -537,7 +537,7 @@ def test_a_study_in_a_file_is_run_and_reported_as_figures_are(sweep, capsys):
     assert "difference to FedAvg" in printed and "s compiling" in printed
     with open("out/SMALL.csv", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 2 * (2 * 3 + 1) and rows[6]["metric"] == "diverged"
+    assert len(rows) == 2 * (2 * 3 + 1 + 3 * 3) and rows[6]["metric"] == "diverged"
 
 
 @pytest.mark.parametrize(

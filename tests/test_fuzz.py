@@ -39,7 +39,7 @@ LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate
 LEFT_OUT += "History Checkpoint Expected Aggregate InputError "
 LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
 # Like `study_report` and `plots.study`, these take the dataset that a study returned.
-LEFT_OUT += "Summary summary metric_of power_ratio diverged "
+LEFT_OUT += "Summary summary metric_of power_ratio spending diverged "
 LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
 LEFT_OUT += "devices Bound if_heard no_memory minibatch_gradient minibatches part static traced "
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist

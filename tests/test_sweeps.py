@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 import jaxota as jo
 from jaxota import plots, reports, style
 from jaxota.cli import run
+from jaxota.history import LEDGERS
 from jaxota.stats import summary
 from jaxota.study import executor as driver
 from jaxota.study.executor import StudyJob
@@ -42,7 +43,8 @@ def test_the_table_has_a_row_for_each_setting(folder):
     assert sweep.caption == ("small: 2 snr_db × 2 steps, SNR per vector; 4 rounds, 5 trials")
     header, *lines = sweep.table
     assert header == [
-        "algorithm", "snr_db", "steps", "final gap", "power ratio", "difference to FedAvg"
+        "algorithm", "snr_db", "steps", "final gap", "power ratio", "difference to FedAvg",
+        "channel uses", "energy",
     ]  # fmt: skip
     assert len(lines) == 2 * 2 * 2
     band = summary(jo.open(folder), "gap").at(algorithm=1, snr_db=1, steps=0)
@@ -70,7 +72,9 @@ def test_files_hold_every_score_of_every_setting(folder, tmp_path):
         "algorithm", "snr_db", "steps", "round", "metric", "mean", "ci_low", "ci_high",
         "power_ratio", "used", "trials",
     ]  # fmt: skip
+    rows, costs = ([row for row in rows if (row["metric"] in LEDGERS) == cost] for cost in (0, 1))
     assert len(rows) == 2 * 2 * 2 * 2 * 2  # algorithms, settings, rounds, scores
+    assert len(costs) == 2 * 2 * 2 * 2 * len(LEDGERS)
     data = jo.open(folder)
     for row in rows:
         place = {

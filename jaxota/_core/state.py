@@ -64,6 +64,8 @@ class Ledger:
     reports: Scalar  # coded scalars that each user reported beside the block
     deviation: Scalar  # √ν, the standard deviation of the noise on the average
     error: Scalar | None  # ‖estimate − true average‖², None where no average is estimated
+    uses: Scalar  # real symbols on the air, one after another
+    spent: Scalar  # Σ_i ‖x_i‖², all users' energy
 
 
 @part
