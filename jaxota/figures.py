@@ -1,7 +1,7 @@
 """The paper's five figures, and the same algorithms over fading and on a small network."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax
 from jaxota import tasks
 from jaxota._core import inputs
 from jaxota.algorithms import Algorithm, baaf, cobaaf, cotaf, fedavg, noisy_fedavg, scaffold, wise
+from jaxota.errors import InputError
 from jaxota.reports import Report, check_options, study_report
 from jaxota.stages.channel import Channel
 from jaxota.stages.fading import NoFading, rayleigh
@@ -61,7 +62,7 @@ class Figure:
     @property
     def options(self) -> dict[str, Any]:
         """Names and defaults of the options of `study`."""
-        options = {"seed": 0, "trials": self.trials, "rounds": self.rounds}
+        options = {"seed": 0, "trials": self.trials, "rounds": self.rounds, "algorithms": None}
         options |= {name: getattr(self.channel, name) for name in ("snr_db", "snr_per")}
         if isinstance(self.task, Images):
             images = ("dataset", "data_dir", "init_scale")
@@ -75,27 +76,38 @@ class Figure:
 
         Args:
             seed: seed of the data and of the trials.
-            **options: trials, rounds, snr_db, snr_per; for images dataset, data_dir, init_scale.
+            **options: trials, rounds, snr_db, snr_per; `algorithms`, such as "COTAF, WISE"; for
+                images dataset, data_dir, init_scale.
         """
         check_options(self, options)
         counts = {name: options.pop(name, getattr(self, name)) for name in ("trials", "rounds")}
+        names = options.pop("algorithms", None)
+        algorithms = choose(self._known(), names) if names else self.algorithms
+        reference = self.reference if self.reference in algorithms else next(iter(algorithms))
         channel = {name: options.pop(name) for name in ("snr_db", "snr_per") if name in options}
         k_data, k_trials = jax.random.split(jax.random.key(inputs.seed(seed)))
         task, settings = self.task(k_data), Grid()
         if self.fading:
             settings = axis("setting", {"fading": [*self.fading.values()]}, [*self.fading])
         return Study(
-            self.algorithms,
+            algorithms,
             self.channel.replace(**channel),
             dataclasses.replace(task, **options) if options else task,
             over=settings,
             key=k_trials,
             every=self.every,
-            reference=self.reference,
+            reference=reference,
             metric=self.metric,
             name=self.name,
             **counts,
         )
+
+    def _known(self) -> dict[str, Algorithm]:
+        """Return the figure's algorithms, and the others with the same local update."""
+        local = next(iter(self.algorithms.values())).local
+        fields = {name: getattr(local, name) for name in ("step_size", "steps", "batch")}
+        others = {label: make(**fields) for label, make in _MAKERS.items()}
+        return self.algorithms | {k: v for k, v in others.items() if k not in self.algorithms}
 
     def __call__(self, run: Callable[[Study], Any] = Study.run, **options: Any) -> Report:
         """Run the figure here and report it.
@@ -110,18 +122,33 @@ class Figure:
         return study_report(run(study), title=title, seed=seed, draw=self.draw)
 
 
+_MAKERS: dict[str, Callable[..., Algorithm]] = {
+    "noisy FedAvg": noisy_fedavg,
+    "COTAF": cotaf,
+    "BAAF": baaf,
+    "COBAAF": cobaaf,
+    "FedAvg (noise-free)": fedavg,
+    "SCAFFOLD (noise-free)": scaffold,
+    "WISE": wise,
+}
+
+
 def _algorithms(labels: str, **local: Any) -> dict[str, Algorithm]:
     """Make the algorithms of these labels, which commas separate, with one local update."""
-    makers: dict[str, Callable[..., Algorithm]] = {
-        "noisy FedAvg": noisy_fedavg,
-        "COTAF": cotaf,
-        "BAAF": baaf,
-        "COBAAF": cobaaf,
-        "FedAvg (noise-free)": fedavg,
-        "SCAFFOLD (noise-free)": scaffold,
-        "WISE": wise,
-    }
-    return {label: makers[label](**local) for label in labels.split(", ")}
+    return {label: _MAKERS[label](**local) for label in labels.split(", ")}
+
+
+def choose(algorithms: Mapping[str, Algorithm], names: str) -> dict[str, Algorithm]:
+    """Return the algorithms of these names, which commas separate; brackets need not be typed."""
+    short = {label.split(" (")[0].lower(): label for label in algorithms}
+    chosen = {}
+    for name in (word.strip() for word in names.split(",")):
+        label = name if name in algorithms else short.get(name.lower().replace("_", " "))
+        if label is None:
+            known = ", ".join(algorithms)
+            raise InputError(f"--algorithms must be of {known}, with commas, got {name!r}")
+        chosen[label] = algorithms[label]
+    return chosen
 
 
 def _regression(

@@ -183,12 +183,15 @@ def test_experiments_on_images(name, tmp_path, capsys, monkeypatch, few_calibrat
 
 def test_figures_have_options_as_experiments_have():
     fig1, fig4 = figures.FIGURES["fig1"], figures.FIGURES["fig4"]
-    assert list(fig1.options) == ["seed", "trials", "rounds", "snr_db", "snr_per"]
+    assert list(fig1.options) == ["seed", "trials", "rounds", "algorithms", "snr_db", "snr_per"]
     assert fig4.options.keys() - fig1.options.keys() == {"dataset", "data_dir", "init_scale"}
     study = fig4.study(3, trials=2, rounds=7, snr_db=3.0, snr_per="symbol", dataset="digits")
     assert (study.trials, study.rounds, study.task.dataset) == (2, 7, "digits")
     assert (study.channel.snr_db, study.channel.snr_per) == (3.0, "symbol")
     assert study.every == 5 and study.metric == "accuracy"
+    study = fig1.study(algorithms="WISE, scaffold")  # also one that the figure does not have
+    assert list(study.algorithms) == ["WISE", "SCAFFOLD (noise-free)"] and study.reference == "WISE"
+    assert study.algorithms["WISE"] == jo.wise(1e-2, 10, 10)
     with pytest.raises(jo.InputError, match="speed is not an option of fig1: choose from seed, tr"):
         fig1.study(speed=2)
 

@@ -88,7 +88,6 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("study", help="a name that `jaxota list` shows, or FILE.py[:NAME]")
     swept = "sweep a field: first:last:step, or values with commas; several make a product"
     _add(verb, "--set NAME=VALUES", swept, **_REPEATED)
-    _add(verb, "--algorithms A,B", "run only these algorithms of the study")
     _add(verb, "--keep WHAT", "keep all trials (trials) or moments (mean)")
     _add(verb, "--max-bytes SIZE", "refuse more bytes of results (20G)", default="20G")
     _add(verb, "--max-programs N", "refuse more programs (100)", type=int, default=100)
@@ -147,6 +146,7 @@ def _formats(words: str) -> list[str]:
 def _add_settings(verb: argparse.ArgumentParser) -> None:
     _add(verb, "--trials N", "Monte Carlo trials", type=int)
     _add(verb, "--rounds N", "communication rounds", type=int)
+    _add(verb, "--algorithms A,B", "run these algorithms, of the study or such as WISE")
     _add(verb, "--seed S", "seed of the data and the trials (0)", type=int)
     _add(verb, "--snr-db X", "the SNR P/sw2 in dB", type=float)
     _add(verb, "--snr-per UNIT", "vector or symbol: what the SNR's power P is spread over")

@@ -157,16 +157,16 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
     console = Console(stderr=True)
     words = rich.TextColumn("{task.description}", markup=False)
-    columns = rich.SpinnerColumn(), words, rich.BarColumn()
-    times = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), "left", rich.TimeRemainingColumn()
+    columns = rich.SpinnerColumn(), words, rich.BarColumn(), rich.MofNCompleteColumn()
+    times = rich.TextColumn("{task.fields[times]}", markup=False)
     silent = not console.is_terminal
-    bar = rich.Progress(*columns, *times, console=console, transient=True, disable=silent)
+    bar = rich.Progress(*columns, times, console=console, transient=True, disable=silent)
     name = visible(name)
     begun: dict[str, float] = {}
     printed = time.monotonic()
 
     with bar, files.undoing(bar.stop):  # which brings back the cursor
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(name, total=None, times="")
 
         def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
             nonlocal printed
@@ -179,13 +179,33 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
             taken = now - begun[what]
             rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
             # Without a total the bar only moves.
-            bar.update(task, description=f"{name}: {what}{rate}", completed=done, total=of)
+            bar.update(
+                task,
+                description=f"{name}: {what}{rate}",
+                completed=done,
+                total=of,
+                times=times_of(taken, done, of),
+            )
             if bar.disable and now - printed > QUIET:
                 printed = now
                 count = f" {done} of {of}" if of else ""
                 print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
 
         yield report
+
+
+def times_of(elapsed: float, done: int, of: int | None) -> str:
+    """Say how long a stage has taken, and how long the rest takes at the same rate, if known."""
+    words = f"elapsed {_clock(elapsed)}"
+    if of and 0 < done < of:
+        words += f" · about {_clock(elapsed * (of - done) / done)} left"
+    return words
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 CACHE = "JAXOTA_CACHE"

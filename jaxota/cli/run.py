@@ -20,13 +20,16 @@ from jaxota._core.capacity import format_bytes
 from jaxota.cli import process
 from jaxota.cli.typed import parse_grid
 from jaxota.errors import InputError
-from jaxota.figures import FIGURES, Figure
+from jaxota.figures import FIGURES, Figure, choose
 from jaxota.reports import Experiment, Report, check_options, counted, study_report
 from jaxota.study import executor
 from jaxota.study.compile import waiting
 from jaxota.study.study import Study
 
-OPTIONS = ("trials", "rounds", "snr_db", "snr_per", "dataset", "data_dir", "init_scale", "seed")
+OPTIONS = (
+    *("trials", "rounds", "algorithms", "snr_db", "snr_per"),
+    *("dataset", "data_dir", "init_scale", "seed"),
+)
 SECONDS = 10  # for a scheduler to answer
 _EXPERIMENT = re.compile(r'^@jo\.experiment\("(.+)"\)\ndef (\w+)', re.MULTILINE)
 _MODULES = "jaxota_study_"  # prefix of the names of users' files as modules
@@ -38,11 +41,15 @@ class FileStudy:
 
     name: str
     given: Study
-    options: ClassVar[dict[str, Any]] = dict.fromkeys(("seed", "trials", "rounds"))
+    options: ClassVar[dict[str, Any]] = dict.fromkeys(("seed", "trials", "rounds", "algorithms"))
 
     def study(self, **options: Any) -> Study:
         check_options(self, options)
         seed = {"key": options.pop("seed")} if "seed" in options else {}
+        if names := options.pop("algorithms", None):
+            options["algorithms"] = algorithms = choose(self.given.algorithms, names)
+            if self.given.reference not in algorithms:
+                options["reference"] = next(iter(algorithms))
         return self.given.replace(name=self.name, **seed, **options)
 
     def __call__(self, run: Callable[[Study], Any], **options: Any) -> Report:
@@ -179,25 +186,8 @@ def swept_study(arguments: argparse.Namespace) -> Study:
     if isinstance(chosen, Experiment):
         raise InputError(f"{chosen.name} is an experiment, not a study: jaxota run runs it")
     study = chosen.study(**typed_options(chosen, arguments, []))
-    if arguments.algorithms is not None:
-        study = study.replace(algorithms=_chosen(study.algorithms, arguments.algorithms))
-        if study.reference not in study.algorithms:
-            study = study.replace(reference=next(iter(study.algorithms)))
     study = study.replace(over=study.over * parse_grid(arguments.set))
     return study if arguments.keep is None else study.replace(keep=arguments.keep)
-
-
-def _chosen(algorithms: dict[str, Any], words: str) -> dict[str, Any]:
-    """Return the named algorithms; what is in brackets in a label need not be typed."""
-    short = {label.split(" (")[0].lower(): label for label in algorithms}
-    chosen = {}
-    for name in map(str.strip, words.split(",")):
-        label = name if name in algorithms else short.get(name.lower())
-        if label is None:
-            known = ", ".join(algorithms)
-            raise InputError(f"--algorithms must be of {known}, with commas, got {name!r}")
-        chosen[label] = algorithms[label]
-    return chosen
 
 
 def command_line(arguments: argparse.Namespace) -> str:
@@ -207,7 +197,7 @@ def command_line(arguments: argparse.Namespace) -> str:
     words = ["jaxota", "run" if "experiment" in typed else "sweep"]
     words.append(":".join(filter(None, (Path(place).name, name))))
     words += [word for setting in arguments.set for word in ("--set", setting)]
-    for name in (*OPTIONS, "algorithms", "keep"):
+    for name in (*OPTIONS, "keep"):
         value = typed.get(name)
         if value not in (None, "") and name != "data_dir" and (name, value) != ("seed", 0):
             words += [f"--{name.replace('_', '-')}", str(value)]
