@@ -69,17 +69,19 @@ def _moments(plan: Plan, block: int) -> Moments:
 @suggest_keywords
 def fedavg(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """Federated averaging over error-free links: the reference without controls.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    local = SGD(step_size, steps, batch, transform)
+    local = SGD(step_size, steps, batch, transform, epochs, clip=clip)
     # Without noise the gain cancels and the estimate is exact: any pair without a plan will do.
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
@@ -87,7 +89,7 @@ def fedavg(
 @suggest_keywords
 def scaffold(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     control_batch: int | None = None,
     control_option: int = 1,
@@ -95,77 +97,85 @@ def scaffold(
     transform: optax.GradientTransformation = optax.identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """SCAFFOLD, FedAvg with control variates, over error-free links: the reference with controls.
 
     The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
     controls = control_batch, control_option, warm_start
-    local = ControlVariateSGD(step_size, steps, batch, *controls, transform)
+    local = ControlVariateSGD(step_size, steps, batch, *controls, transform, epochs, clip=clip)
     return Algorithm(local, Online(), Identity(), compress, as_server(server), ErrorFree())
 
 
 @suggest_keywords
 def noisy_fedavg(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Constant(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """FedAvg over the air with one constant gain for all rounds.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    local = SGD(step_size, steps, batch, transform)
+    local = SGD(step_size, steps, batch, transform, epochs, clip=clip)
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
 @suggest_keywords
 def cotaf(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = Identity(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """FedAvg over the air with time-varying precoding (Sery et al., 2021).
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    local = SGD(step_size, steps, batch, transform)
+    local = SGD(step_size, steps, batch, transform, epochs, clip=clip)
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
 @suggest_keywords
 def baaf(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     transform: optax.GradientTransformation = optax.identity(),
     precode: Precoder = Offline(),
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """COTAF with a Bayesian estimate of the average; the paper's Algorithm 1.
 
     The arguments are those of `SGD` and of `Algorithm`.
     """
-    local = SGD(step_size, steps, batch, transform)
+    local = SGD(step_size, steps, batch, transform, epochs, clip=clip)
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 
 @suggest_keywords
 def cobaaf(
     step_size: StepSizes,
-    steps: int,
+    steps: int | None = None,
     batch: int | None = None,
     control_batch: int | None = None,
     control_option: int = 1,
@@ -175,13 +185,15 @@ def cobaaf(
     estimate: Estimator = MMSE(),
     compress: Compressor = Uncompressed(),
     server: Server | optax.GradientTransformation = ReplaceModel(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
 ) -> Algorithm:
     """BAAF with control variates on a second block; the paper's Algorithm 2.
 
     The arguments are those of `ControlVariateSGD` and of `Algorithm`.
     """
     controls = control_batch, control_option, warm_start
-    local = ControlVariateSGD(step_size, steps, batch, *controls, transform)
+    local = ControlVariateSGD(step_size, steps, batch, *controls, transform, epochs, clip=clip)
     return Algorithm(local, precode, estimate, compress, as_server(server))
 
 

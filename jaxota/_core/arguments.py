@@ -14,6 +14,7 @@ from jaxota._core.state import PLANNED, Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
+from jaxota.stages.epochs import in_steps
 from jaxota.stages.server import as_server
 from jaxota.tasks.problem import Task
 
@@ -131,6 +132,8 @@ def checked_setting(
         raise InputError(f"channel must be a jo.Channel(...), got {inputs.shown(channel)}")
     algorithm = algorithm.replace(server=as_server(algorithm.server))
     algorithm = tabulated(algorithm, "algorithm", workload.rounds, workload.done)
+    if hasattr(algorithm.local, "epochs"):
+        algorithm = algorithm.replace(local=in_steps(algorithm.local, "algorithm.local", task))
     parts: dict[str, Any] = {"algorithm": algorithm, "channel": channel, "task": task}
     setting = Setting(**{k: stage_checks.cast_stage(part, k) for k, part in parts.items()})
     inputs.whole("task.floats_per_trial(...)", setting.task.floats_per_trial(1), 0, None)

@@ -177,7 +177,9 @@ def part(cls: type[T]) -> type[T]:
 # Keywords of other libraries and papers → ours; names that merely look alike need no entry.
 _SYNONYMS = {
     **dict.fromkeys(("lr", "learning_rate", "eta", "alpha"), "step_size"),
-    **dict.fromkeys(("epochs", "local_epochs", "iterations", "k"), "steps"),
+    **dict.fromkeys(("iterations", "k"), "steps"),
+    **dict.fromkeys(("local_epochs", "num_epochs"), "epochs"),
+    **dict.fromkeys(("max_norm", "clip_norm", "max_grad_norm"), "clip"),
     **dict.fromkeys(("clients", "num_clients", "n_clients", "workers", "devices"), "users"),
     **dict.fromkeys(("optimizer", "optimiser"), "transform"),
     **dict.fromkeys(("runs", "repeats", "monte_carlo"), "trials"),

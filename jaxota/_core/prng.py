@@ -96,6 +96,17 @@ def minibatch_indices(
     return _scale(word, jnp.uint32(count)).astype(jnp.int32)
 
 
+def permutations(
+    words: UInt32[Array, "2"], streams: Int[Array, "stream"], size: int, count: Int[Array, ""]
+) -> Int[Array, "stream {size}"]:
+    """Draw a random order of 0 … count − 1 for each stream; the indices from `count` on follow."""
+    place = jax.lax.broadcasted_iota(jnp.uint32, (len(streams), size), 1)
+    counter = jnp.asarray(streams, jnp.uint32)[:, None] * jnp.uint32(size) + place
+    word = _mix(_mix(counter + words[0]) ^ words[1])
+    # Stable: should a word be the largest by chance, its index still precedes those that follow.
+    return jnp.argsort(jnp.where(place < jnp.uint32(count), word, jnp.uint32(2**32 - 1)))
+
+
 def _mix(x: UInt32[Array, "*size"]) -> UInt32[Array, "*size"]:
     """Map 32-bit words one to one so that every input bit flips every output bit half the time."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -27,6 +28,7 @@ from jaxota._core.part import (
 from jaxota._core.schedule import StepSize, all_rounds
 from jaxota._core.state import State
 from jaxota.errors import InputError
+from jaxota.stages.epochs import Steps, short_gradient, user_steps, visits
 from jaxota.tasks.problem import Layout, Problem
 from jaxota.tasks.weights import times_weights
 
@@ -148,12 +150,19 @@ class SGD:
         transform: an optax transformation of u before the factor η, its state fresh in each round:
             `optax.scale_by_adam()`, for example, but not `optax.adam(lr)`, which already points
             downhill.
+        epochs: passes over a user's own samples in random order, batch by batch, in place of
+            `steps`: users with more samples take more steps.
+        last: whether the last batch of an epoch is "short" or "dropped".
+        clip: the largest norm of a gradient g_i, which is scaled down to it; None for any.
     """
 
     step_size: StepSize = traced(above=0.0, by_round=True)
-    steps: int = static(at_least=1)
+    steps: Steps = static(default=None, at_least=1)
     batch: int | None = static(default=None, at_least=1)
     transform: optax.GradientTransformation = static(default=optax.identity())
+    epochs: int | None = static(default=None, at_least=1)
+    last: str = static(default="short", one_of=("short", "dropped"))
+    clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
 
     controlled, mu = False, None  # nothing pulls back to the broadcast model
     remember, replace = if_heard, dataclasses.replace
@@ -161,7 +170,7 @@ class SGD:
     @property
     def plain(self) -> bool:
         """Whether steps follow (corrected) gradients alone, as the theorems assume."""
-        return _is_identity(self.transform)
+        return _is_identity(self.transform) and _is_linear(self)
 
     @property
     def draws(self) -> int:
@@ -197,16 +206,20 @@ class Proximal:
     """
 
     step_size: StepSize = traced(above=0.0, by_round=True)
-    steps: int = static(at_least=1)
+    steps: Steps = static(default=None, at_least=1)
     batch: int | None = static(default=None, at_least=1)
     mu: Traced[Scalar] = traced(default=0.0, at_least=0.0)
+    epochs: int | None = static(default=None, at_least=1)
+    last: str = static(default="short", one_of=("short", "dropped"))
+    clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
 
     controlled, plain, transform = False, False, optax.identity()
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
-    def linear_steps(self) -> LinearSteps:
-        return LinearSteps(all_rounds(self.step_size), self.batch, pull=self.mu)
+    def linear_steps(self) -> LinearSteps | None:
+        steps = LinearSteps(all_rounds(self.step_size), self.batch, pull=self.mu)
+        return steps if _is_linear(self) else None
 
 
 @part
@@ -223,12 +236,15 @@ class ControlVariateSGD:
     """
 
     step_size: StepSize = traced(above=0.0, by_round=True)
-    steps: int = static(at_least=1)
+    steps: Steps = static(default=None, at_least=1)
     batch: int | None = static(default=None, at_least=1)
     control_batch: int | None = static(default=None, at_least=1)
     control_option: int = static(default=1, one_of=(1, 2))
     warm_start: bool = static(default=False, one_of=(False, True))
     transform: optax.GradientTransformation = static(default=optax.identity())
+    epochs: int | None = static(default=None, at_least=1)
+    last: str = static(default="short", one_of=("short", "dropped"))
+    clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
 
     controlled, mu = True, None
     remember, replace = if_heard, dataclasses.replace
@@ -240,7 +256,7 @@ class ControlVariateSGD:
 
     def linear_steps(self) -> LinearSteps | None:
         full = self.control_option == 1 and self.control_batch is None
-        if not full or not _is_identity(self.transform):
+        if not full or not _is_identity(self.transform) or not _is_linear(self):
             return None
         return LinearSteps(all_rounds(self.step_size), self.batch, warm_start=self.warm_start)
 
@@ -263,7 +279,8 @@ class ControlVariateSGD:
             controls = self._gradients(k_control, problem, state.model)
         else:
             # −Δ_i/(Kη) is the mean direction of the K steps, correction included.
-            mean_direction = -updates / (self.steps * self.step_size)
+            own = jnp.asarray(user_steps(self, problem)).reshape(-1, 1)  # K_i
+            mean_direction = -updates / (own * self.step_size)
             controls = state.local - broadcast[None] + mean_direction
         return LocalUpdate(updates, controls, memory=controls)
 
@@ -380,12 +397,23 @@ def walk(
     def step(carry: tuple[Params, Memory], samples: Any) -> tuple[tuple[Params, Memory], Any]:
         moved, memory = carry
         params = jax.tree.map(jnp.add, origin, moved)
+        if epochs is None:
+            gradient = gradient_on(layout, params, user, samples)
+            moved, memory, kept = move(moved, params, gradient, memory)
+            return (moved, memory), kept
+        samples, count = samples
         gradient = gradient_on(layout, params, user, samples)
-        moved, memory, kept = move(moved, params, gradient, memory)
-        return (moved, memory), kept
+        gradient = short_gradient(layout, params, user, samples, count, gradient)
+        *after, kept = move(moved, params, gradient, memory)
+        # Past its last step a user stands still.
+        return jax.tree.map(partial(jnp.where, count > 0), tuple(after), carry), kept
 
-    draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
-    samples = minibatches(problem, user, local.batch, key, draws)
+    epochs = getattr(local, "epochs", None)
+    if epochs is None:
+        draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
+        samples: Any = minibatches(problem, user, local.batch, key, draws)
+    else:
+        samples = visits(local, problem, user, key)
     carry = jax.tree.map(jnp.zeros_like, origin), memory
     # On GPU a loop's body is launched kernel by kernel; unrolled, a round is one CUDA graph.
     unroll = local.steps if platform() == "gpu" and local.steps <= UNROLLED else 1
@@ -408,6 +436,8 @@ def _local_steps(
         shift = layout.unravel(correction)
 
         def move(moved: Params, params: Params, gradient: Params, memory: Memory) -> Any:
+            if local.clip is not None:
+                gradient = _clipped(gradient, local.clip)
             gradient = jax.tree.map(jnp.add, gradient, shift)
             direction, memory = local.transform.update(gradient, memory, params)
             after = jax.tree.map(lambda m, u: m - local.step_size * u, moved, direction)
@@ -422,6 +452,17 @@ def _local_steps(
     if corrections is None:
         return jax.vmap(user, (0, None))(jnp.arange(problem.users), jnp.zeros_like(state.model))
     return jax.vmap(user)(jnp.arange(problem.users), corrections)
+
+
+def _clipped(gradient: Params, largest: Scalar) -> Params:
+    """Scale a gradient down to the norm `largest`."""
+    norm = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(gradient)))
+    factor = jnp.where(norm > largest, largest / norm, 1.0)
+    return jax.tree.map(lambda x: factor * x, gradient)
+
+
+def _is_linear(local: Any) -> bool:
+    return local.clip is None and local.epochs is None
 
 
 def _is_identity(transform: optax.GradientTransformation) -> bool:
