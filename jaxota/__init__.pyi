@@ -34,6 +34,8 @@ from .reports import Report as Report
 from .reports import experiment as experiment
 from .reports import study_report as study_report
 from .simulation import simulate as simulate
+from .stages.batches import minibatch_gradient as minibatch_gradient
+from .stages.batches import minibatches as minibatches
 from .stages.channel import Block as Block
 from .stages.channel import Channel as Channel
 from .stages.channel import ErrorFree as ErrorFree
@@ -60,8 +62,6 @@ from .stages.local import ControlVariateSGD as ControlVariateSGD
 from .stages.local import LocalUpdate as LocalUpdate
 from .stages.local import Proximal as Proximal
 from .stages.local import if_heard as if_heard
-from .stages.local import minibatch_gradient as minibatch_gradient
-from .stages.local import minibatches as minibatches
 from .stages.local import no_memory as no_memory
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant

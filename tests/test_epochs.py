@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import jaxota as jo
-from jaxota.stages.epochs import in_steps, visits
+from jaxota.stages.batches import in_steps, visits
 
 ROUNDS, ETA, RUN = 3, 1e-2, {"trials": 2, "calibration_trials": 4}
 SIZES = 7, 3, 5

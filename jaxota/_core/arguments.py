@@ -13,8 +13,8 @@ from jaxota._core.schedule import tabulated
 from jaxota._core.state import PLANNED, Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
+from jaxota.stages.batches import in_steps
 from jaxota.stages.channel import Channel
-from jaxota.stages.epochs import in_steps
 from jaxota.stages.server import as_server
 from jaxota.tasks.problem import Task
 

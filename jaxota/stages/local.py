@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core import inputs, prng, stage_checks
+from jaxota._core import inputs
 from jaxota._core.devices import platform
 from jaxota._core.part import (
     Memory,
@@ -28,7 +28,18 @@ from jaxota._core.part import (
 from jaxota._core.schedule import StepSize, all_rounds
 from jaxota._core.state import State
 from jaxota.errors import InputError
-from jaxota.stages.epochs import Steps, short_gradient, user_steps, visits
+from jaxota.stages.batches import (
+    FlatLayout,
+    Params,
+    Steps,
+    gradient_on,
+    layout_of,
+    minibatch_gradient,
+    minibatches,
+    short_gradient,
+    user_steps,
+    visits,
+)
 from jaxota.tasks.problem import Layout, Problem
 from jaxota.tasks.weights import times_weights
 
@@ -36,7 +47,6 @@ if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
 UNROLLED = 32  # local steps that a program for GPUs unrolls at most: more take long to compile
-Params: TypeAlias = Any  # a model in the layout of its problem, a pytree of arrays
 
 
 @part
@@ -302,77 +312,9 @@ class ControlVariateSGD:
         return jax.vmap(user)(jnp.arange(problem.users))
 
 
-class FlatLayout:
-    """The layout of a problem that has none of its own: the vector itself."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.gradient, self.full_gradient = problem.gradient, problem.full_gradient
-
-    def unravel(self, model: Vector) -> Vector:
-        return model
-
-    def ravel(self, params: Vector) -> Vector:
-        return params
-
-
-def layout_of(problem: Problem) -> Layout:
-    """Return the problem's own layout, or the flat one."""
-    return getattr(problem, "layout", FlatLayout(problem))
-
-
 def norms(values: Vectors) -> PerUser:
     """Return the norm ‖·‖ of each user's vector."""
     return jnp.sqrt(jnp.sum(values**2, -1))
-
-
-def minibatch_gradient(
-    problem: Problem, model: Vector, user: Any, batch: int | None, key: PRNGKeyArray, draw: Any
-) -> Vector:
-    """Return g_i(model) [d] of one user, over samples drawn with replacement or over all it has.
-
-    Args:
-        model: [d] where the gradient is taken.
-        draw: the number of this draw under `key`; every user and step needs its own.
-
-    The other arguments are those of `minibatches`.
-    """
-    samples = minibatches(problem, user, batch, key, jnp.asarray(draw)[None])
-    return gradient_on(
-        FlatLayout(problem), model, user, samples[0] if samples is not None else None
-    )
-
-
-def minibatches(
-    problem: Problem, user: Any, batch: int | None, key: PRNGKeyArray, draws: Int[Array, "draw"]
-) -> Int[Array, "draw batch"] | None:
-    """Draw the sample indices [draw, batch] of several draws of one user, for `problem.gradient`.
-
-    Args:
-        problem: the problem of a trial.
-        user: the index i of the user.
-        batch: number of samples; for None, the whole local set, nothing is drawn and None returned.
-        key: the random key of the round.
-        draws: the numbers of the draws under `key`; every user and step needs its own.
-
-    Draw the samples of a round before its steps and scan over them: drawing inside the loop costs
-    several times as much.
-    """
-    if batch is None:
-        return None
-    # Hashed from counters, so that any draw can be made alone.
-    return prng.minibatch_indices(prng.words(key), draws, batch, problem.counts[user])
-
-
-def gradient_on(
-    layout: Layout, params: Params, user: Any, samples: Int[Array, "batch"] | None
-) -> Params:
-    """Return a user's gradient on `samples`, on all samples for None, checked to be like params."""
-    if samples is not None:
-        method, gradient = "gradient", layout.gradient(params, user, samples)
-    else:
-        method, gradient = "full_gradient", layout.full_gradient(params, user)
-    # While tracing: a gradient of a wrong shape could broadcast silently.
-    return stage_checks.gradient(method, gradient, params)
 
 
 def walk(
