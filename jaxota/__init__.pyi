@@ -34,6 +34,8 @@ from .reports import Report as Report
 from .reports import experiment as experiment
 from .reports import study_report as study_report
 from .simulation import simulate as simulate
+from .stages.answers import Inversion as Inversion
+from .stages.answers import Link as Link
 from .stages.batches import minibatch_gradient as minibatch_gradient
 from .stages.batches import minibatches as minibatches
 from .stages.channel import Block as Block
@@ -52,8 +54,6 @@ from .stages.estimate import PooledMMSE as PooledMMSE
 from .stages.estimate import ReportedMMSE as ReportedMMSE
 from .stages.estimate import UpdateMMSE as UpdateMMSE
 from .stages.fading import Fading as Fading
-from .stages.fading import Inversion as Inversion
-from .stages.fading import Link as Link
 from .stages.fading import nakagami as nakagami
 from .stages.fading import rayleigh as rayleigh
 from .stages.fading import rician as rician

@@ -23,9 +23,9 @@ from jaxota._core.schedule import at_round
 from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
+from jaxota.stages.answers import Link
 from jaxota.stages.channel import Block, Carrier, Channel, noise_over
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Link
 from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate, Server
 from jaxota.tasks.problem import Problem, Task

@@ -7,8 +7,8 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
+from jaxota.stages.answers import ideal_link
 from jaxota.stages.channel import Block, Ideal, noise_over, superpose
-from jaxota.stages.fading import ideal_link
 
 LOCAL = {"step_size": 1e-2, "steps": 3, "batch": 3}
 

@@ -10,8 +10,8 @@ from agree import assert_within
 
 import jaxota as jo
 from jaxota._core.state import Moments
+from jaxota.stages.answers import ideal_link
 from jaxota.stages.channel import Block, Channel, superpose
-from jaxota.stages.fading import ideal_link
 
 USERS, DIM, COUNT = 5, 7, 4000
 

@@ -17,8 +17,8 @@ import jaxota as jo
 from jaxota import theory
 from jaxota._core.part import part
 from jaxota._core.state import Moments
+from jaxota.stages.answers import ideal_link
 from jaxota.stages.channel import Block, superpose
-from jaxota.stages.fading import ideal_link
 from jaxota.theory.measuring import _line, largest_noise
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "paper"))

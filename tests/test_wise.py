@@ -11,7 +11,7 @@ import pytest
 from agree import assert_within
 
 import jaxota as jo
-from jaxota.stages.fading import ideal_link
+from jaxota.stages.answers import ideal_link
 from jaxota.stages.wise import coded_direction
 
 KEY = jax.random.key(3)

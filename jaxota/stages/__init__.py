@@ -15,12 +15,12 @@ local rule, `floors` (h_min and ρ_min) of the answer to fading, and `spread(mom
 estimator, the prior variance of the average of `count` users.
 """
 
+from jaxota.stages.answers import Answer as Answer
 from jaxota.stages.channel import Carrier as Carrier
 from jaxota.stages.channel import Medium as Medium
 from jaxota.stages.channel import Noise as Noise
 from jaxota.stages.compress import Compressor as Compressor
 from jaxota.stages.estimate import Estimator as Estimator
-from jaxota.stages.fading import Answer as Answer
 from jaxota.stages.fading import Fades as Fades
 from jaxota.stages.fading import Law as Law
 from jaxota.stages.local import LocalRule as LocalRule

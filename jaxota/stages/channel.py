@@ -23,8 +23,9 @@ from jaxota._core.part import (
 )
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
+from jaxota.stages.answers import Link, ideal_link
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Fades, Keys, Link, Links, NoFading, ideal_link
+from jaxota.stages.fading import Fades, Keys, Links, NoFading
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from jaxota._core.part import (
     traced,
 )
 from jaxota.errors import InputError
-from jaxota.stages.fading import Link
+from jaxota.stages.answers import Link
 from jaxota.stages.local import if_heard, no_memory, norms
 
 Symbols: TypeAlias = Float[Array, "user s"]  # s = d without compression

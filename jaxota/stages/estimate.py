@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxota._core.part import Memory, PerUser, Scalar, Vector, optional, part
 from jaxota._core.state import Moments
 from jaxota.errors import InputError
+from jaxota.stages.answers import Link
 from jaxota.stages.channel import Block
-from jaxota.stages.fading import Link
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Block fading: the users' gains in a round, and the users' response to them.
+"""Block fading: laws of the users' gains in a round.
 
 Every law draws complex gains h e^{jφ} with E[h²] = 1, fresh in each round, independently for the
 model block, the control block and each antenna of the server. Users know an estimate ĥ of theirs.
@@ -8,7 +8,7 @@ are pairs of real ones, [2, …], which every platform computes alike.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,46 +29,13 @@ from jaxota._core.part import (
     traced,
 )
 from jaxota.errors import InputError
+from jaxota.stages.answers import Above, Answer, Gains, Inversion, Link, ideal_link
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
-Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
 Keys: TypeAlias = Sequence[PRNGKeyArray]
-
-
-@part
-class Link:
-    """One block's path from the users to the server for one round.
-
-    The server receives (1/n)·Σ gain_i·v_i over the n users heard, with noise of deviation
-    √(sw2·E/P)/(n·floor), where E is the energy that spends the whole budget P.
-
-    Attributes:
-        heard: [user] 1 for users in S^r, else 0.
-        gain: [user] what remains of a user's signal after fading and its inversion.
-        amplification: [user] factor on the transmit power, (h_min/h)² for inversion.
-        floor: [] h_min, by which the server divides besides n.
-    """
-
-    heard: PerUser
-    gain: PerUser
-    amplification: PerUser
-    floor: Scalar
-
-    replace = dataclasses.replace
-
-    @property
-    def count(self) -> Scalar:
-        """Number of users in S^r, at least 1 so that it can divide."""
-        return jnp.maximum(self.heard.sum(), 1.0)
-
-    def mean(self, values: Float[Array, "user *shape"]) -> Float[Array, "*shape"]:
-        """Average `values` over S^r."""
-        # Not heard·values: a diverged user who is silent would make the average NaN.
-        heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
-        return jnp.where(heard, values, 0.0).sum(0) / self.count
 
 
 Links: TypeAlias = tuple[Link, Link, Memory]  # of the model block and of the control block
@@ -98,22 +65,6 @@ class Law(Protocol):
         """Return the gains of a round, shaped like the circular Gaussians `fresh`, and memory."""
 
 
-class Answer(Protocol):
-    """The users' response to their channel estimates, such as `Inversion`."""
-
-    def __call__(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
-        """Return the link of block 0 (model) or 1 (controls) from true and estimated gains.
-
-        Both are [2, antenna, user]; `noise` is d·sw2/P.
-        """
-
-
-def ideal_link(users: int) -> Link:
-    """Return the link over which all users are heard with gain 1."""
-    ones = jnp.ones(users, "float32")
-    return Link(ones, ones, ones, jnp.float32(1.0))
-
-
 @part
 class NoFading:
     """No fading: every gain is 1."""
@@ -136,21 +87,6 @@ class NoFading:
 def _stationary(self: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> Gains:
     """Draw the scattered component before round 1 as in any other: a law's `start`."""
     return _circular(key, (2, *shape))
-
-
-class Above(NamedTuple):
-    """Moments of gains h whose estimates ĥ exceed a floor, for `exact`.
-
-    Attributes:
-        chance: P(|ĥ| > floor).
-        gain, square: mean and second moment of Re(h/ĥ) above the floor.
-        inverse: mean of 1/|ĥ|² above the floor.
-    """
-
-    chance: PerUser
-    gain: PerUser
-    square: PerUser
-    inverse: PerUser
 
 
 def _known_above(density: Array, powers: Array, lengths: Array) -> Above:
@@ -231,45 +167,6 @@ class Nakagami:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
         # The phase of a circular Gaussian is uniform: only its modulus is replaced.
         return fresh * jnp.sqrt(power / jnp.sum(fresh**2, 0))[None], None
-
-
-@part
-class Inversion:
-    """Truncated inversion: users whose estimate ĥ exceeds a floor scale it to that floor.
-
-    The others stay silent. The server sees the real part of h/ĥ: the errors of ĥ in amplitude and
-    phase remain.
-
-    Attributes:
-        threshold: h_min of the model block.
-        control_threshold: ρ_min of the control block.
-    """
-
-    threshold: Traced[Scalar] = traced(default=0.3, above=0.0)
-    control_threshold: Traced[Scalar] = traced(default=0.3, above=0.0)
-
-    @property
-    def floors(self) -> tuple[Scalar, Scalar]:
-        """h_min and ρ_min."""
-        return self.threshold, self.control_threshold
-
-    def above(self, block: int, law: Any, amplitudes: PerUser, error: Scalar) -> Above:
-        return law.above(self.floors[block], amplitudes, error)
-
-    def __call__(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
-        gains, estimates, floor = gains[:, 0], estimates[:, 0], self.floors[block]
-        power = jnp.sum(estimates**2, 0)
-        heard = power > floor**2  # by the estimate: users do not know h itself
-        safe = jnp.where(heard, power, 1.0)  # no division by 0, not even in gradients
-        return Link(heard, jnp.sum(gains * estimates, 0) / safe, floor**2 / safe, floor)
-
-    def check(self, path: str, setting: "Setting") -> None:
-        fading: Any = setting.channel.fading  # the `Fading` that holds this answer
-        if fading.antennas > 1:
-            raise InputError(
-                f"{path} must combine {fading.antennas} antennas, which Inversion "
-                "does not: give one antenna, or an answer of your own"
-            )
 
 
 @part

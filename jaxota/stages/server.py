@@ -27,8 +27,8 @@ from jaxota._core.part import (
     traced,
 )
 from jaxota._core.state import State
+from jaxota.stages.answers import Link
 from jaxota.stages.compress import SideInfo
-from jaxota.stages.fading import Link
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:

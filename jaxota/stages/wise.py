@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxota._core.part import Memory, PerUser, Scalar, Traced, Vector, part, static, traced
 from jaxota._core.state import State
 from jaxota.errors import InputError
+from jaxota.stages.answers import Link
 from jaxota.stages.batches import Params, layout_of
-from jaxota.stages.fading import Link
 from jaxota.stages.local import SGD, LocalUpdate, no_memory, norms, walk
 from jaxota.stages.server import Aggregate, Server
 from jaxota.tasks.problem import Problem

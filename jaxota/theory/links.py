@@ -17,9 +17,9 @@ from jaxota._core.part import PerUser, Scalar
 from jaxota._core.schedule import at_round
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
+from jaxota.stages.answers import Above
+from jaxota.stages.answers import Link as Path
 from jaxota.stages.channel import Block, noise_over
-from jaxota.stages.fading import Above
-from jaxota.stages.fading import Link as Path
 from jaxota.theory.recursion import Air, Link
 
 SETS = 2**18  # outcomes that are enumerated
