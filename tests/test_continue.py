@@ -8,6 +8,7 @@ import pytest
 import jaxota as jo
 
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 2}
+MOMENTUM = {"transform": optax.scale_by_adam(), "keep_momentum": True}
 RUN = {"calibration_trials": 4, "trials": 3}
 FIRST, SECOND = 7, 6
 
@@ -17,6 +18,9 @@ ALGORITHMS = {
     "cobaaf": jo.cobaaf(**LOCAL, warm_start=True),
     "wise": jo.wise(**LOCAL),
     "adam": jo.cotaf(**LOCAL, precode=jo.Online(), server=optax.adam(0.1)),
+    "scaffold": jo.scaffold(**LOCAL, control_option=2, server=optax.sgd(1.0, momentum=0.5)),
+    "momentum": jo.cotaf(**LOCAL).replace(local=jo.SGD(**LOCAL, **MOMENTUM)),
+    "both": jo.cobaaf(**LOCAL).replace(local=jo.ControlVariateSGD(**LOCAL, **MOMENTUM)),
 }
 CHANNELS = {
     "static": jo.Channel(),
@@ -41,7 +45,9 @@ def assert_rest_is_the_same(whole, rest):
 
 
 @pytest.mark.parametrize(
-    ("name", "channel"), [("cobaaf", "static"), ("wise", "correlated"), ("adam", "static")]
+    ("name", "channel"),
+    [(name, "static") for name in ALGORITHMS if name != "wise"]
+    + [("wise", "correlated"), ("both", "correlated")],
 )
 def test_two_runs_in_turn_equal_one_to_the_bit(task, name, channel):
     whole = run(task, name, FIRST + SECOND, channel)

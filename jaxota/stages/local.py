@@ -160,6 +160,8 @@ class SGD:
         transform: an optax transformation of u before the factor η, its state fresh in each round:
             `optax.scale_by_adam()`, for example, but not `optax.adam(lr)`, which already points
             downhill.
+        keep_momentum: whether users keep the transformation's state, such as its momentum, from
+            round to round instead; a user who is not heard keeps its old one.
         epochs: passes over a user's own samples in random order, batch by batch, in place of
             `steps`: users with more samples take more steps.
         last: whether the last batch of an epoch is "short" or "dropped".
@@ -173,6 +175,7 @@ class SGD:
     epochs: int | None = static(default=None, at_least=1)
     last: str = static(default="short", one_of=("short", "dropped"))
     clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
+    keep_momentum: bool = static(default=False, one_of=(False, True))
 
     controlled, mu = False, None  # nothing pulls back to the broadcast model
     remember, replace = if_heard, dataclasses.replace
@@ -193,16 +196,17 @@ class SGD:
     def linear_steps(self) -> LinearSteps | None:
         return LinearSteps(all_rounds(self.step_size), self.batch) if self.plain else None
 
-    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, None]:
-        return None, None
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[None, Memory]:
+        return None, _first_momenta(self, problem, model)
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
-        return LocalUpdate(_local_steps(self, k_batch, problem, state))
+        updates, momenta = _local_steps(self, k_batch, problem, state, state.local)
+        return LocalUpdate(updates, memory=momenta)
 
     def check(self, path: str, setting: "Setting") -> None:
-        inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
+        _check_transform(path, self, setting)
 
 
 @part
@@ -223,7 +227,7 @@ class Proximal:
     last: str = static(default="short", one_of=("short", "dropped"))
     clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
 
-    controlled, plain, transform = False, False, optax.identity()
+    controlled, plain, transform, keep_momentum = False, False, optax.identity(), False
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
@@ -242,7 +246,8 @@ class ControlVariateSGD:
             c_i − ĉ + (θ̂ − θ_i)/(Kη), which takes no further gradient.
         warm_start: whether controls start from gradients at the initial model instead of 0.
 
-    The other fields are those of `SGD`. The users' memory is their control c_i.
+    The other fields are those of `SGD`. The users' memory is their control c_i, and with
+    `keep_momentum` a pair of it and the transformation's state.
     """
 
     step_size: StepSize = traced(above=0.0, by_round=True)
@@ -255,6 +260,7 @@ class ControlVariateSGD:
     epochs: int | None = static(default=None, at_least=1)
     last: str = static(default="short", one_of=("short", "dropped"))
     clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
+    keep_momentum: bool = static(default=False, one_of=(False, True))
 
     controlled, mu = True, None
     remember, replace = if_heard, dataclasses.replace
@@ -270,32 +276,38 @@ class ControlVariateSGD:
             return None
         return LinearSteps(all_rounds(self.step_size), self.batch, warm_start=self.warm_start)
 
-    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Vectors]:
-        if not self.warm_start:  # c_i = ĉ = 0: the first round is plain SGD
-            zeros = jnp.zeros((problem.users, problem.dim), "float32")
-            return zeros[0], zeros
-        controls = self._gradients(key, problem, model)
+    def start(self, key: PRNGKeyArray, problem: Problem, model: Vector) -> tuple[Vector, Memory]:
+        if self.warm_start:
+            controls = self._gradients(key, problem, model)
+        else:  # c_i = ĉ = 0: the first round is plain SGD
+            controls = jnp.zeros((problem.users, problem.dim), "float32")
         sent = times_weights(getattr(problem, "weights", None), controls)
-        return sent.mean(0), controls  # ĉ is the mean of the c_i of all users, free of noise
+        # ĉ is the mean of the c_i of all users, free of noise.
+        return sent.mean(0), self._memory(controls, _first_momenta(self, problem, model))
 
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
         broadcast = state.control
         assert broadcast is not None  # `start` returns one
-        updates = _local_steps(self, k_batch, problem, state, broadcast[None] - state.local)
+        own, momenta = state.local if self.keep_momentum else (state.local, None)
+        shifts = broadcast[None] - own
+        updates, momenta = _local_steps(self, k_batch, problem, state, momenta, shifts)
         if self.control_option == 1:
             # On samples of their own, so that controls are independent of the noise in the steps.
             controls = self._gradients(k_control, problem, state.model)
         else:
             # −Δ_i/(Kη) is the mean direction of the K steps, correction included.
-            own = jnp.asarray(user_steps(self, problem)).reshape(-1, 1)  # K_i
-            mean_direction = -updates / (own * self.step_size)
-            controls = state.local - broadcast[None] + mean_direction
-        return LocalUpdate(updates, controls, memory=controls)
+            steps = jnp.asarray(user_steps(self, problem)).reshape(-1, 1)  # K_i
+            mean_direction = -updates / (steps * self.step_size)
+            controls = own - broadcast[None] + mean_direction
+        return LocalUpdate(updates, controls, memory=self._memory(controls, momenta))
+
+    def _memory(self, controls: Vectors, momenta: Memory) -> Memory:
+        return (controls, momenta) if self.keep_momentum else controls
 
     def check(self, path: str, setting: "Setting") -> None:
-        inputs.check_direction(f"{path}.transform", self.transform, setting.task.dim)
+        _check_transform(path, self, setting)
         draws_control = self.control_option == 1 or self.warm_start
         if self.control_batch is not None and not draws_control:
             raise InputError(
@@ -368,13 +380,18 @@ def _local_steps(
     key: PRNGKeyArray,
     problem: Problem,
     state: State,
+    momenta: Memory,
     corrections: Vectors | None = None,
-) -> Vectors:
-    """Return the displacements θ_i − θ̂ [user, d] after K steps by g_i + correction_i."""
+) -> tuple[Vectors, Memory]:
+    """Take K steps by g_i + correction_i from kept `momenta`, fresh ones for None.
+
+    Returns:
+        The displacements θ_i − θ̂ [user, d], and momenta where they are kept.
+    """
     # A user's own transformation may treat coordinates by their place in the vector.
     layout = layout_of(problem) if _is_identity(local.transform) else FlatLayout(problem)
 
-    def user(i: Int[Array, ""], correction: Vector) -> Vector:
+    def user(i: Int[Array, ""], correction: Vector, momentum: Memory) -> tuple[Vector, Memory]:
         shift = layout.unravel(correction)
 
         def move(moved: Params, params: Params, gradient: Params, memory: Memory) -> Any:
@@ -388,12 +405,32 @@ def _local_steps(
                 after = jax.tree.map(lambda a, m: a - pull * m, after, moved)
             return after, memory, None
 
-        memory = local.transform.init(layout.unravel(state.model))
-        return walk(local, key, problem, layout, i, state.model, memory, move)[0]
+        if not local.keep_momentum:
+            momentum = local.transform.init(layout.unravel(state.model))
+        moved, after, _ = walk(local, key, problem, layout, i, state.model, momentum, move)
+        return moved, after if local.keep_momentum else None
 
+    users = jnp.arange(problem.users)
     if corrections is None:
-        return jax.vmap(user, (0, None))(jnp.arange(problem.users), jnp.zeros_like(state.model))
-    return jax.vmap(user)(jnp.arange(problem.users), corrections)
+        return jax.vmap(user, (0, None, 0))(users, jnp.zeros_like(state.model), momenta)
+    return jax.vmap(user)(users, corrections, momenta)
+
+
+def _first_momenta(local: Any, problem: Problem, model: Vector) -> Memory:
+    """Return the transformation's first state for every user [user, …], None unless kept."""
+    if not local.keep_momentum:
+        return None
+
+    def repeated(x: Any) -> Array:
+        return jnp.broadcast_to(x, (problem.users, *jnp.shape(x)))
+
+    return jax.tree.map(repeated, local.transform.init(model))
+
+
+def _check_transform(path: str, local: Any, setting: "Setting") -> None:
+    inputs.check_direction(f"{path}.transform", local.transform, setting.task.dim)
+    if local.keep_momentum and _is_identity(local.transform):
+        raise InputError(f"{path}.keep_momentum must be False without a transform to keep it")
 
 
 def _clipped(gradient: Params, largest: Scalar) -> Params:
