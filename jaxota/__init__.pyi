@@ -43,6 +43,10 @@ from .stages.channel import Channel as Channel
 from .stages.channel import ErrorFree as ErrorFree
 from .stages.channel import Gaussian as Gaussian
 from .stages.channel import OverTheAir as OverTheAir
+from .stages.coarse import Directions as Directions
+from .stages.coarse import OneBit as OneBit
+from .stages.coarse import Projected as Projected
+from .stages.coarse import TopK as TopK
 from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
 from .stages.compress import SideInfo as SideInfo
@@ -65,6 +69,7 @@ from .stages.local import if_heard as if_heard
 from .stages.local import no_memory as no_memory
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
+from .stages.precode import FullPower as FullPower
 from .stages.precode import Level as Level
 from .stages.precode import MeanPower as MeanPower
 from .stages.precode import Offline as Offline

@@ -33,6 +33,16 @@ ALGORITHMS = {
     "wise": jo.wise(**LOCAL),
     "baaf, proximal": jo.baaf(**LOCAL).replace(local=jo.Proximal(**LOCAL, mu=0.5)),
 }
+ONLINE = {**LOCAL, "precode": jo.Online()}
+METHODS = {
+    "top-k": jo.cobaaf(**ONLINE, compress=jo.TopK(0.5), estimate=jo.JamesStein()),
+    "obda": jo.cotaf(**ONLINE, compress=jo.OneBit(0.1)),
+    "directions": jo.cotaf(**ONLINE, compress=jo.Directions(3)),
+    "a-dsgd": jo.cotaf(
+        **LOCAL, precode=jo.FullPower(), compress=jo.Centred(jo.Projected(5, share=0.5))
+    ),
+}
+ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),
     "noisy": jo.Channel(snr_db=-10.0, snr_per="symbol", power=2.0, control_power=0.5),
@@ -44,7 +54,8 @@ CHANNELS = {
 ROUNDS, TRIALS = 3, 2
 # Every algorithm over the two channels with most parts, every channel with the two algorithms.
 RICH = ("cobaaf", "cobaaf, other parts")
-MATRIX = {name: tuple(ALGORITHMS) if name in ("noisy", "rayleigh") else RICH for name in CHANNELS}
+EVERY = tuple(name for name in ALGORITHMS if name not in METHODS)
+MATRIX = {name: EVERY if name in ("noisy", "rayleigh") else RICH for name in CHANNELS}
 
 
 def _program(channel, task, names):
@@ -88,13 +99,19 @@ def test_algorithms_train_a_flax_cnn():
     _check(_images(), CHANNELS["rayleigh"], names, scores=("loss", "accuracy"))
 
 
+def test_methods_over_rayleigh_fading(task):
+    _check(task, CHANNELS["rayleigh"], tuple(METHODS), scores=("loss", "gap"))
+
+
 def _check(task, channel, names, scores):
     """Repeatable runs, every field in its shape; and exported, nothing that one platform lacks."""
     program, arguments = _program(channel, task, names)
     histories, again = program(arguments), program(arguments)
     for name, history in histories.items():
         controlled = ALGORITHMS[name].local.controlled
-        for field in (*scores, "power", "error", "participants"):
+        known = ("error",) if history.error is not None else ()
+        assert bool(known) == getattr(ALGORITHMS[name].compress, "averages", True)
+        for field in (*scores, "power", *known, "participants"):
             assert getattr(history, field).shape == (TRIALS, ROUNDS), (name, field)
         for field in ("control_power", "control_error"):
             value = getattr(history, field)

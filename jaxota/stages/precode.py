@@ -5,14 +5,18 @@ users or one for each. Neither α nor P is formed: α spans more orders of magni
 square.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxota._core.part import Scalar, Traced, part, traced
+from jaxota._core.part import PerUser, Scalar, Traced, part, traced
+from jaxota.errors import InputError
 from jaxota.stages.channel import Block
 from jaxota.stages.compress import level_of
+
+if TYPE_CHECKING:
+    from jaxota._core.arguments import Setting
 
 
 class Precoder(Protocol):
@@ -59,6 +63,29 @@ class MeanPower:
 
     def energy(self, block: Block) -> Scalar:
         return jnp.mean(block.energies)
+
+
+@part
+class FullPower:
+    """α_i = P/‖x_i‖², each user's own: everyone spends the whole budget in every round.
+
+    The server receives the average weighted by √α_i. It must learn Σ√α_i from a symbol of the
+    block, as `Projected` sends it.
+    """
+
+    needs = ()
+
+    def energy(self, block: Block) -> PerUser:
+        # A user with nothing to send weighs nothing.
+        return jnp.where(block.energies > 0, block.energies, jnp.inf)
+
+    def check(self, path: str, setting: "Setting") -> None:
+        compress: Any = setting.algorithm.compress
+        if not hasattr(getattr(compress, "rest", compress), "scale"):
+            raise InputError(
+                f"{path} must be one such as jo.Online() with {type(compress).__name__}: "
+                "jo.FullPower() is for jo.Projected(...), whose blocks carry their scale"
+            )
 
 
 @part
