@@ -9,6 +9,7 @@ import pytest
 from processes import assert_one_line, finished, without_devices
 from processes import process as started_process
 
+from jaxota._core import cache
 from jaxota.cli import process
 from jaxota.errors import InputError
 
@@ -62,10 +63,10 @@ def test_the_users_own_cache_of_jax_stands(monkeypatch, tmp_path):
     monkeypatch.setattr(jax.config, "update", changed.__setitem__)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "theirs"))
     monkeypatch.delenv("JAXOTA_CACHE", raising=False)
-    process.keep_programs()
+    cache.keep_programs()
     assert not changed
     monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "ours"))
-    process.keep_programs()
+    cache.keep_programs()
     assert Path(changed["jax_compilation_cache_dir"]).parent == tmp_path / "ours"
 
 
@@ -101,17 +102,17 @@ def test_the_cache_is_per_user_unless_moved_or_off(place, monkeypatch, tmp_path)
         monkeypatch.delenv("JAXOTA_CACHE", raising=False)
     else:
         monkeypatch.setenv("JAXOTA_CACHE", place)
-    process.keep_programs()
+    cache.keep_programs()
     folder = Path(changed.get("jax_compilation_cache_dir", ""))
     there = {"here": Path("here"), "~/there": tmp_path / "there", None: tmp_path / "jaxota"}
     assert folder.parent == there.get(place, Path())
-    assert process.cache_folder() == there.get(place, tmp_path / "jaxota")
+    assert cache.cache_folder() == there.get(place, tmp_path / "jaxota")
 
 
 def test_nobodys_home_is_no_folder(monkeypatch):
     monkeypatch.setenv("JAXOTA_CACHE", "~nobody-of-this-name/x")
     with pytest.raises(InputError, match="JAXOTA_CACHE must be a folder, or off, got ~nobody"):
-        process.cache_folder()
+        cache.cache_folder()
 
 
 def test_other_warnings_are_still_shown(monkeypatch, tmp_path):

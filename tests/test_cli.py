@@ -19,6 +19,7 @@ from processes import without_devices
 
 import jaxota as jo
 from jaxota import figures
+from jaxota._core import cache
 from jaxota._core import devices as _devices
 from jaxota.cli import main as cli
 from jaxota.cli import process, run
@@ -568,7 +569,7 @@ def test_bars_of_others_do_not_run_through_ours(monkeypatch):
     tfds = pytest.importorskip("tensorflow_datasets")
     monkeypatch.setattr(tfds, "disable_progress_bar", lambda: silenced.append(1))
     monkeypatch.setattr(_devices, "virtual", lambda: None)
-    monkeypatch.setattr(process, "keep_programs", lambda: None)
+    monkeypatch.setattr(cache, "keep_programs", lambda: None)
     process.prepare()
     assert not silenced
     process.silence_downloads()

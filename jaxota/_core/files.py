@@ -123,3 +123,13 @@ def clear(parent: Path) -> None:
 
 
 _clear_once = functools.cache(clear)  # once for each folder, which may hold thousands of files
+
+
+def unwritable(folder: Path) -> str | None:
+    """Return why no file can be written to a folder that may not be there yet, or None."""
+    existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return error.strerror

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxota._core import files
+from jaxota._core import cache, files
 from jaxota.cli import process
 from jaxota.errors import InputError, visible
 
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         prog="jaxota",
         description="Simulate over-the-air federated learning.",
         epilog="Compiled programs are kept in a per-user cache folder; "
-        f"{process.CACHE}=off turns that off, {process.CACHE}=DIR moves it.",
+        f"{cache.CACHE}=off turns that off, {cache.CACHE}=DIR moves it.",
     )
     top.add_argument("--version", action="version", version=f"jaxota {__version__}")
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
@@ -182,7 +182,7 @@ def run_(arguments: argparse.Namespace) -> int:
 
     memory, shard = _scale(arguments)
     process.out = out = arguments.out
-    if reason := process.unwritable(out):  # now rather than after the work
+    if reason := files.unwritable(out):  # now rather than after the work
         raise InputError(f"--out {out} must be a folder that can be written: {reason}")
     process.prepare()  # before a user's file runs, which may use JAX
     chosen = run.load(arguments.experiment)

@@ -4,16 +4,13 @@ import atexit
 import codecs
 import contextlib
 import gc
-import hashlib
 import importlib.util
 import mmap
 import os
-import platform
 import re
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -21,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxota._core import files
+from jaxota._core import cache, files
 from jaxota.errors import InputError, visible
 
 # Windows has no SIGHUP, which a terminal sends when it is closed.
@@ -208,53 +205,6 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-CACHE = "JAXOTA_CACHE"
-
-
-def cache_folder() -> Path:
-    """Return the folder for programs and downloaded data: the user's, or `JAXOTA_CACHE`."""
-    import platformdirs
-
-    named = os.environ.get(CACHE) or "off"
-    if named == "off":
-        return Path(platformdirs.user_cache_dir("jaxota"))
-    try:
-        return Path(named).expanduser()
-    except RuntimeError as error:
-        raise InputError(f"{CACHE} must be a folder, or off, got {named}: {error}") from None
-
-
-def keep_programs() -> None:
-    """Keep compiled programs between runs, unless the environment says otherwise, or where.
-
-    Programs are kept apart by kind of processor, as a home folder may be shared by several.
-    """
-    chosen = os.environ.get(CACHE)
-    if chosen == "off" or (not chosen and os.environ.get("JAX_COMPILATION_CACHE_DIR")):
-        return
-    import jax
-
-    jax.local_devices()  # before warnings are turned off: JAX warns of a GPU that it cannot use
-    # XLA:CPU reports two tuning hints of its own as missing from the processor, at length, for each
-    # program that it reads from the cache; a real fault reaches us as an exception.
-    jax.config.update("jax_logging_level", "CRITICAL")
-    try:
-        described = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-        kind = [line for line in described.splitlines() if line.startswith(("model name", "flags"))]
-    except OSError:
-        kind = [platform.processor()]
-    place = cache_folder() / hashlib.sha256("".join(kind).encode()).hexdigest()[:8]
-    if reason := unwritable(place):
-        print(
-            f"jaxota: compiled programs are not kept, as {place} cannot be written "
-            f"({reason}): name another folder with {CACHE}, or off",
-            file=sys.stderr,
-        )
-        return
-    jax.config.update("jax_compilation_cache_dir", str(place))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
 @contextlib.contextmanager
 def replacing_damaged_programs() -> Iterator[None]:
     """Remove a program from the cache that cannot be read; warnings return to normal afterwards.
@@ -292,7 +242,7 @@ def prepare() -> None:
             known = "one that matplotlib knows"
             raise InputError(f"MPLBACKEND must be {known}, got {backend!r}") from None
     start_jax()
-    keep_programs()
+    cache.keep_programs()
     announced = False
     if devices.unused_hardware():  # now: whoever meant to use it need not wait for a compiler
         announce()
@@ -345,13 +295,3 @@ def silence_downloads() -> None:
         import tensorflow_datasets
 
         tensorflow_datasets.disable_progress_bar()
-
-
-def unwritable(folder: Path) -> str | None:
-    """Return why no file can be written to a folder that may not be there yet, or None."""
-    existing = next((p for p in (folder, *folder.parents) if p.exists()), folder)
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            return None
-    except OSError as error:
-        return error.strerror

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from jaxota._core import inputs
+from jaxota._core import cache, inputs
 from jaxota._core.capacity import format_bytes
 from jaxota.cli import process
 from jaxota.cli.typed import parse_grid
@@ -367,5 +367,5 @@ def _on_worker(folder: str, work: Callable[[int], int], number: int) -> int:
         sys.path.insert(0, folder)
     with contextlib.suppress(ValueError):  # no worker, but a thread of the driver's own
         virtual(get_worker().state.nthreads)  # on CPU as many devices, unless JAX has begun
-    process.keep_programs()
+    cache.keep_programs()
     return work(number)

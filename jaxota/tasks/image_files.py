@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jaxota._core import files, inputs
-from jaxota.cli import process
+from jaxota._core import cache, files, inputs
 from jaxota.errors import InputError
 
 DATA = "JAXOTA_DATA"  # names the folder to look in if no data_dir is given
@@ -59,7 +58,7 @@ def load(dataset: str, config: str = "", data_dir: Any = None) -> tuple[Split, S
         return _read_prepared(
             dataset, prepared, (prepared / "dataset_info.json").stat().st_mtime_ns
         )
-    downloads = process.cache_folder() / "datasets" / dataset
+    downloads = cache.cache_folder() / "datasets" / dataset
     published = find(folder, dataset, config) or find(downloads, dataset, config)
     if not published:
         _fetch(dataset, config, folder, downloads)
@@ -247,7 +246,7 @@ def _fetch(dataset: str, config: str, folder: Path, downloads: Path) -> None:
                 (draft / dataset).rename(downloads)
     except Exception as error:  # of tfds, requests or the file system, often of many lines
         raise InputError(
-            f"{dataset} could not be fetched into {downloads.parent}, which {process.CACHE} can "
+            f"{dataset} could not be fetched into {downloads.parent}, which {cache.CACHE} can "
             f"move: {inputs.first_line(error)}"
         ) from None
 
