@@ -5,6 +5,7 @@ from . import stats as stats
 from . import style as style
 from . import tasks as tasks
 from . import theory as theory
+from ._core.cache import enable_cache as enable_cache
 from ._core.devices import devices as devices
 from ._core.part import part as part
 from ._core.part import static as static

@@ -9,6 +9,7 @@ import pytest
 from processes import assert_one_line, finished, without_devices
 from processes import process as started_process
 
+import jaxota as jo
 from jaxota._core import cache
 from jaxota.cli import process
 from jaxota.errors import InputError
@@ -64,7 +65,7 @@ def test_the_users_own_cache_of_jax_stands(monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "theirs"))
     monkeypatch.delenv("JAXOTA_CACHE", raising=False)
     cache.keep_programs()
-    assert not changed
+    assert set(changed) == {"jax_logging_level"}
     monkeypatch.setenv("JAXOTA_CACHE", str(tmp_path / "ours"))
     cache.keep_programs()
     assert Path(changed["jax_compilation_cache_dir"]).parent == tmp_path / "ours"
@@ -135,3 +136,35 @@ def test_other_warnings_are_still_shown(monkeypatch, tmp_path):
         warnings.warn("the sky falls", stacklevel=1)
     assert shown == ["the sky falls"] and warnings.showwarning is before
     assert [path.name for path in tmp_path.iterdir()] == ["jit_other-01-cache"]
+
+
+PROGRAM = """
+import jax, jax.numpy as jnp, jaxota as jo, logging
+print(jo.enable_cache("cache"))
+print(jax.jit(lambda x: jnp.sin(x @ x).sum())(jnp.ones((8, 8))))
+logging.getLogger("jax").warning("of jax")
+"""
+
+
+def test_a_script_keeps_its_programs_and_reads_them_without_a_word_of_xla(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    kept = []
+    for _ in range(2):
+        with started_process("-c", PROGRAM, env=environment, cwd=tmp_path) as started:
+            code, printed, errors = finished(started)
+        place, value = printed.splitlines()
+        assert code == 0 and float(value) == pytest.approx(64 * 0.98935825, rel=1e-5)
+        assert errors.count("\n") == 1 and "of jax" in errors
+        kept.append({path.name for path in (tmp_path / place).glob("*-cache")})
+    assert kept[0] == kept[1] and len(kept[0]) >= 1
+
+
+def test_a_cache_in_a_place_that_cannot_be_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written .*name another folder with folder$"):
+        jo.enable_cache(tmp_path / "file")
+    with pytest.raises(InputError, match="folder must be a path, got 3"):
+        jo.enable_cache(3)
+    monkeypatch.setenv("JAXOTA_CACHE", "off")
+    assert jo.enable_cache() is None
