@@ -51,7 +51,7 @@ def calibrate(
     return inputs.nan_unless(checks, _program(options, **arguments))
 
 
-@functools.partial(compiled, static=("options",))
+@functools.partial(compiled, static=("options",), stage="calibrating")
 def _program(options: Options, **arguments: Any) -> Plan:
     return everywhere(lambda values: measure(options, **values), options.over)(arguments)
 

@@ -10,6 +10,7 @@ from jaxota._core import inputs
 from jaxota._core.arguments import Options, experiment, refuse_swept
 from jaxota._core.devices import compiled, on_devices
 from jaxota._core.part import Numbers, Seed, suggest_keywords
+from jaxota._core.progress import asked
 from jaxota._core.state import Checkpoint, Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan, measure
@@ -35,6 +36,7 @@ def simulate(
     user_power: bool = False,
     state: Checkpoint | None = None,
     keep_state: bool = False,
+    progress: bool = False,
 ) -> History:
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
 
@@ -61,7 +63,10 @@ def simulate(
             key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.
         keep_state: also keep the last state of every trial, to continue from. The plan may then
             have more rounds than this run.
+        progress: print on stderr what is compiled, measured and run, and how long each took.
 
+    The first call compiles, which takes seconds to tens of seconds; a later call of the same
+    process that changes numbers only does not (`jo.enable_cache()` keeps programs on disk).
     Invalid arguments raise `InputError` before anything is compiled. Inside your own `jax.jit` or
     `jax.vmap`, shapes, counts and choices do so too; invalid traced numbers (a step size below 0,
     more participants than users) make all results NaN. Everything is computed in float32, also
@@ -73,8 +78,9 @@ def simulate(
             *setup, plan, initial, every, calibration_trials, user_power, state, keep_state
         )
     refuse_swept(**{name: arguments[name] for name in PARTS})
-    arguments["plan"] = cached_plan(options, **arguments)
-    return inputs.nan_unless(checks, program(options, **arguments))
+    with asked("simulate", inputs.chosen("progress", progress, (False, True))):
+        arguments["plan"] = cached_plan(options, **arguments)
+        return inputs.nan_unless(checks, program(options, **arguments))
 
 
 # The arguments of a program that a sweep may hold arrays in, in the order of jax's dictionaries.

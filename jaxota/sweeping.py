@@ -11,6 +11,7 @@ from jaxota._core.arguments import Options, Workload, experiment, refuse_large
 from jaxota._core.capacity import trials_at_once
 from jaxota._core.devices import spread
 from jaxota._core.part import Numbers, Seed, suggest_keywords
+from jaxota._core.progress import asked
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan
@@ -38,6 +39,7 @@ def sweep(
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
+    progress: bool = False,
 ) -> History:
     """Run `simulate` for every setting: each traced field with one more axis than usual is swept.
 
@@ -53,6 +55,7 @@ def sweep(
     power of users. Inside your own `jax.jit` one invalid setting makes all results NaN.
     """
     setup = key, algorithm, channel, task, rounds, trials
+    inputs.chosen("progress", progress, (False, True))
     if not isinstance(over, Grid):
         raise InputError(f"over must be a jo.grid(...), got {inputs.shown(over)}")
     if over.axes:
@@ -60,16 +63,17 @@ def sweep(
         for name, value in refused.items():
             if value is not None:
                 raise InputError(f"{name} must not be given with `over`: use arrays in step")
-        return _product(over, every, calibration_trials, *setup)
+        return _product(over, every, calibration_trials, progress, *setup)
     with inputs.traced_checks() as checks:
         arguments, options = experiment(
             *setup, plan, initial, every, calibration_trials, user_power
         )
-    if not swept_fields(arguments, "algorithm", "task"):
-        # One plan serves all settings: it does not depend on the channel.
-        arguments["plan"] = cached_plan(options, **arguments)
-    options, axes, settings = over_settings(options, arguments)
-    history = program(options, axes=axes, **arguments)
+    with asked("sweep", progress):
+        if not swept_fields(arguments, "algorithm", "task"):
+            # One plan serves all settings: it does not depend on the channel.
+            arguments["plan"] = cached_plan(options, **arguments)
+        options, axes, settings = over_settings(options, arguments)
+        history = program(options, axes=axes, **arguments)
     history = inputs.nan_unless(checks, history)
     return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
 
@@ -97,7 +101,9 @@ def over_settings(
     return options._replace(chunk=chunk, over=over), tuple(axes.values()), settings
 
 
-def _product(over: Grid, every: int, calibration_trials: int, key: Seed, *setup: Any) -> History:
+def _product(
+    over: Grid, every: int, calibration_trials: int, progress: bool, key: Seed, *setup: Any
+) -> History:
     """Return the history of a study of one algorithm; `setup` is as in `sweep`."""
     algorithm, channel, task, rounds, trials = setup
     rounds, every = inputs.whole("rounds", rounds, 1), inputs.whole("every", every, 1)
@@ -106,7 +112,7 @@ def _product(over: Grid, every: int, calibration_trials: int, key: Seed, *setup:
     options: dict[str, Any] = {"every": every, "calibration_trials": calibration_trials}
     key = inputs.key("key", key)
     study = Study({"": algorithm}, channel, task, rounds, trials, over=over, key=key, **options)
-    return swept_history(study.run())
+    return swept_history(study.run(progress=progress))
 
 
 def _length(settings: dict[str, Array]) -> int:

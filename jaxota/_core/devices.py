@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from jaxota._core.inputs import is_traced
+from jaxota._core.progress import RUNNING, reporting
 
 
 class Spread(NamedTuple):
@@ -100,18 +101,28 @@ class compiled:
     """`jax.jit` of a function whose first argument, `options`, says over how many devices it runs.
 
     On CPU a device splits an operation among all cores. Devices that share the cores do better with
-    a core each: the pieces of their operations would wait for each other.
+    a core each: the pieces of their operations would wait for each other. Where the progress of a
+    call is shown, it reports `compiling`, and then the `stage`.
     """
 
-    def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
-        self._function = function
+    def __init__(
+        self, function: Callable[..., Any], static: Sequence[str], stage: str = RUNNING
+    ) -> None:
+        self._function, self._stage = function, stage
         one_core = {"xla_cpu_multi_thread_eigen": False}
         self._one: Any = jax.jit(function, static_argnames=static)
         self._many: Any = jax.jit(function, static_argnames=static, compiler_options=one_core)
         functools.update_wrapper(self, function)
 
     def __call__(self, options: Any, *arguments: Any, **named: Any) -> Any:
-        results = self._for(options)(options, *arguments, **named)
+        function, report = self._for(options), reporting.get()
+        if report is None or is_traced(arguments, named):
+            results = function(options, *arguments, **named)
+        else:
+            report("compiling")
+            function.lower(options, *arguments, **named).compile()  # which the call finds again
+            report(self._stage)
+            results = jax.block_until_ready(function(options, *arguments, **named))
         # What several processes hold together is of no use to a program of one of them.
         return gathered(results) if options.over.devices > 1 and processes() > 1 else results
 

@@ -12,13 +12,13 @@ import signal
 import socket
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxota._core import cache, files
+from jaxota._core.progress import shown
 from jaxota.errors import InputError, visible
 
 # Windows has no SIGHUP, which a terminal sends when it is closed.
@@ -28,7 +28,6 @@ _SIGNALS = tuple(
 ending = threading.RLock()  # held by the thread that prints the last line
 # Stages of a command that may still find its input to be bad, and then print that line alone.
 PREPARING = ("reading the data", "compiling")
-QUIET = 60.0  # seconds between two lines of progress where there is no terminal
 out: Path | None = None  # the folder that the command writes to
 store: Path | None = None  # the folder that keeps its chunks
 announced = False  # whether the devices in use were printed
@@ -148,61 +147,15 @@ def hush() -> int:
 
 @contextlib.contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """Show a bar that is gone when the work is done; in a log, a line now and then."""
-    from rich import progress as rich
-    from rich.console import Console
+    """Show the progress of a command, and before its work begins where it runs."""
+    with shown(name) as tell:
 
-    console = Console(stderr=True)
-    words = rich.TextColumn("{task.description}", markup=False)
-    columns = rich.SpinnerColumn(), words, rich.BarColumn(), rich.MofNCompleteColumn()
-    times = rich.TextColumn("{task.fields[times]}", markup=False)
-    silent = not console.is_terminal
-    bar = rich.Progress(*columns, times, console=console, transient=True, disable=silent)
-    name = visible(name)
-    begun: dict[str, float] = {}
-    printed = time.monotonic()
-
-    with bar, files.undoing(bar.stop):  # which brings back the cursor
-        task = bar.add_task(name, total=None, times="")
-
-        def report(what: str, done: int = 0, of: int | None = None, steps: float = 0.0) -> None:
-            nonlocal printed
-            now = time.monotonic()
-            if what not in PREPARING:
+        def report(stage: str, *counts: Any, **steps: Any) -> None:
+            if stage not in PREPARING:
                 announce()
-            if what not in begun:
-                begun[what] = now
-                bar.reset(task, total=of)
-            taken = now - begun[what]
-            rate = f", {steps / taken:.2g} user-steps/s" if steps and taken > 0 else ""
-            # Without a total the bar only moves.
-            bar.update(
-                task,
-                description=f"{name}: {what}{rate}",
-                completed=done,
-                total=of,
-                times=times_of(taken, done, of),
-            )
-            if bar.disable and now - printed > QUIET:
-                printed = now
-                count = f" {done} of {of}" if of else ""
-                print(f"{name}: {what}{count}{rate}", file=sys.stderr, flush=True)
+            tell(stage, *counts, **steps)
 
         yield report
-
-
-def times_of(elapsed: float, done: int, of: int | None) -> str:
-    """Say how long a stage has taken, and how long the rest takes at the same rate, if known."""
-    words = f"elapsed {_clock(elapsed)}"
-    if of and 0 < done < of:
-        words += f" · about {_clock(elapsed * (of - done) / done)} left"
-    return words
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @contextlib.contextmanager

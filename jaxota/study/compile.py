@@ -23,6 +23,7 @@ from jaxota._core.arguments import Options
 from jaxota._core.capacity import trials_at_once, trials_between_reports
 from jaxota._core.devices import compiled, everywhere, on_devices, platform, spread, target
 from jaxota._core.part import describe, fingerprint
+from jaxota._core.progress import RUNNING
 from jaxota._core.state import Plan
 from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free, observe, pool
@@ -93,6 +94,12 @@ class Program:
     def __call__(self, *arguments: Any) -> Any:
         """Run the program, when it is ready; its results are still on the devices."""
         return self._compiling.result()(*arguments)
+
+    def wait(self, report: Callable[..., None]) -> None:
+        """Wait for the compiler, and report it if that takes time."""
+        if not self._compiling.done():
+            report("compiling")
+            self._compiling.result()
 
     @property
     def memory(self) -> int:
@@ -167,8 +174,9 @@ class Programs:
         """
         plans = [self._plans_of(group, row, report, stored) for row in rows.tolist()]
         by_setting = jax.tree.map(lambda *settings: np.stack(settings), *plans)
-        report("running")
         program = self.block(group, len(rows), len(trials))
+        program.wait(report)
+        report(RUNNING)
         return program(group.rows(rows), by_setting, self.key, jnp.asarray(trials, "int32"))
 
     def _plans_of(
@@ -191,6 +199,7 @@ class Programs:
     def calibrate(self, group: Group, number: int, row: int, report: Callable[..., None]) -> Plan:
         """Measure the plan of an algorithm in one setting of a group."""
         program, parts, size = self._calibration(group, number, row)
+        program.wait(report)
         total = group.options.calibration_trials
         moments = []
         for first in range(0, total, size):

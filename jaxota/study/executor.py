@@ -25,6 +25,7 @@ import jaxota
 from jaxota._core import capacity, devices
 from jaxota._core.capacity import format_bytes, machine_memory
 from jaxota._core.part import describe, difference
+from jaxota._core.progress import RUNNING
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
 from jaxota.study.compile import CALLS, Programs
@@ -303,10 +304,15 @@ def drive(
     pending = [n for n in sink.missing() if owners.get(n) == jax.process_index()]
     steps, done = job.steps / sink.layout.count, 0
 
-    def progress(stage: str = "running", now: int = 0, of: int | None = None) -> None:
-        if stage == "running":
-            report(stage, done, len(pending), steps=steps * done)
-        else:  # a calibration counts its own runs
+    current = RUNNING
+
+    def progress(stage: str = "", now: int = 0, of: int | None = None) -> None:
+        """Report a stage; without one, that a chunk is done, whatever the next one is at."""
+        nonlocal current
+        current = stage or current
+        if current == RUNNING:
+            report(current, done, len(pending), steps=steps * done)
+        elif stage:  # a calibration counts its own runs
             report(stage, now, of, steps=0.0)
 
     progress()

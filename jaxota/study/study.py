@@ -8,6 +8,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxota._core import inputs
 from jaxota._core.part import Path
+from jaxota._core.progress import asked
 from jaxota.algorithms import Algorithm
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel
@@ -62,6 +63,7 @@ class Study:
         shard: tuple[int, int] = (0, 1),
         executor: Any = None,
         report: Any = lambda *_, **__: None,
+        progress: bool = False,
     ) -> Any:
         """Run the study chunk by chunk; returns an `xarray.Dataset`.
 
@@ -75,6 +77,7 @@ class Study:
                 `concurrent.futures`, such as `dask.distributed.Client(...).get_executor()`. Its
                 workers write to `out`.
             report: called with progress, as `report(stage, done, of, steps=…)`.
+            progress: print progress on stderr, in the place of `report`.
         """
         # Imported here, as defining a study needs none of it.
         from jaxota.study.executor import StudyJob, drive, open_sink
@@ -92,9 +95,13 @@ class Study:
             raise InputError(f"executor must have `submit`, got {inputs.shown(executor)}")
         if not callable(report):
             raise InputError(f"report must be a function, got {inputs.shown(report)}")
-        job = StudyJob(self, memory)
-        sink = open_sink(job, folder, resume)
-        drive(job, sink, shard=shard, executor=executor, report=report)
+        inputs.chosen("progress", progress, (False, True))
+        with asked(self.name, progress) as shown:
+            if shown is not None:
+                shown("compiling")
+            job = StudyJob(self, memory)
+            sink = open_sink(job, folder, resume)
+            drive(job, sink, shard=shard, executor=executor, report=shown or report)
         return sink.dataset()
 
 
