@@ -68,6 +68,8 @@ from .stages.local import LocalUpdate as LocalUpdate
 from .stages.local import Proximal as Proximal
 from .stages.local import if_heard as if_heard
 from .stages.local import no_memory as no_memory
+from .stages.noise import Laplace as Laplace
+from .stages.noise import Stable as Stable
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
 from .stages.precode import FullPower as FullPower
@@ -75,6 +77,7 @@ from .stages.precode import Level as Level
 from .stages.precode import MeanPower as MeanPower
 from .stages.precode import Offline as Offline
 from .stages.precode import Online as Online
+from .stages.server import Adota as Adota
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel

@@ -170,6 +170,8 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
             f"algorithm.server must take linear steps {why}: optax.sgd does, with momentum, too"
         )
     carrier: Any = algorithm.medium(channel)
+    if not getattr(carrier.noise, "finite_variance", True):
+        raise InputError(f"channel.noise must have a finite variance {why}")
     if not links.is_random(carrier):
         return None
     if not carrier.fading.independent:

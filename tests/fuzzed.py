@@ -220,6 +220,23 @@ def rows():
         if cls is jo.Fixed:
             kinds["gain"] = positive
         found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
+    share = numbers(*NAN, -1, 0, 1.1, [0.1, 0.2])
+    index, memory = numbers(*NAN, -1, 0, 2.1, [1.0, 2.0]), numbers(*NAN, -1, 1.0, [0.1, 0.2])
+    method = {"share": share, "alpha": index, "beta1": memory, "beta2": memory}
+    method |= dict.fromkeys(("symbols", "iterations", "count"), count)
+    for cls, good, field in (
+        (jo.TopK, {"share": 0.5}, "compress"),
+        (jo.OneBit, {"step": 0.5}, "compress"),
+        (jo.Directions, {"count": 2}, "compress"),
+        (jo.Projected, {"symbols": 2, "share": 0.5}, "compress"),
+        (jo.Adota, {"step_size": 0.5}, "server"),
+    ):
+        call = functools.partial(
+            lambda cls, field, **k: run(algorithm=jo.cotaf(**LOCAL).replace(**{field: cls(**k)})),
+            *(cls, field),
+        )
+        found[f"jo.{cls.__name__}"] = Row(call, good, fields(cls, **method))
+    found["jo.Stable"] = Row(_stable, {"alpha": 1.5}, {"alpha": index})
     for cls, good in ((jo.Constant, {"gain": 1.0}), (jo.Bounded, {"bound": 1.0})):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(precode=cls(**k))), cls)
         kinds = {name: optional(positive) if name == "gain" else positive for name in good}
@@ -244,6 +261,10 @@ def _faded(make, **given):
     return run(
         channel=jo.Channel(fading=jo.rayleigh(answer=fading) if make is jo.Inversion else fading)
     )
+
+
+def _stable(**given):
+    return run(algorithm=jo.cotaf(**LOCAL), channel=jo.Channel(noise=jo.Stable(**given)))
 
 
 def _wise(cls, other, **given):

@@ -35,13 +35,14 @@ ALGORITHMS = {
 }
 ONLINE = {**LOCAL, "precode": jo.Online()}
 METHODS = {
-    "top-k": jo.cobaaf(**ONLINE, compress=jo.TopK(0.5), estimate=jo.JamesStein()),
+    "top-k": jo.cobaaf(**ONLINE, compress=jo.TopK(0.5), estimate=jo.Identity()),
     "obda": jo.cotaf(**ONLINE, compress=jo.OneBit(0.1)),
     "directions": jo.cotaf(**ONLINE, compress=jo.Directions(3)),
     "a-dsgd": jo.cotaf(
         **LOCAL, precode=jo.FullPower(), compress=jo.Centred(jo.Projected(5, share=0.5))
     ),
 }
+METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1))}
 ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),
@@ -99,8 +100,9 @@ def test_algorithms_train_a_flax_cnn():
     _check(_images(), CHANNELS["rayleigh"], names, scores=("loss", "accuracy"))
 
 
-def test_methods_over_rayleigh_fading(task):
-    _check(task, CHANNELS["rayleigh"], tuple(METHODS), scores=("loss", "gap"))
+def test_methods_over_fading_and_heavy_tails(task):
+    channel = CHANNELS["rayleigh"].replace(noise=jo.Stable(1.5))
+    _check(task, channel, tuple(METHODS), scores=("loss", "gap"))
 
 
 def _check(task, channel, names, scores):

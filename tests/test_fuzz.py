@@ -36,6 +36,7 @@ PAIRS = [(name, argument) for name, row in ROWS.items() for argument in row.bad]
 LEFT_OUT = "OverTheAir Gaussian ErrorFree Uncompressed Identity MMSE JamesStein PooledMMSE "
 LEFT_OUT += "ReportedMMSE UpdateMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
+LEFT_OUT += "FullPower Laplace "
 LEFT_OUT += "History Checkpoint Expected Aggregate InputError "
 LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_report study "
 # Like `study_report` and `plots.study`, these take the dataset that a study returned.

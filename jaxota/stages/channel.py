@@ -42,8 +42,8 @@ class Noise(Protocol):
     def draw(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
         """Draw independent numbers of mean 0 and variance 1.
 
-        A law of infinite variance draws numbers of scale 1 in its own units: what is called the
-        noise's deviation is then its scale.
+        A law of infinite variance says so by `finite_variance = False`, and draws numbers of scale
+        1 in its own units: what is called the noise's deviation is then its scale.
         """
 
 
@@ -128,7 +128,7 @@ class Channel:
         participants: size of a uniformly drawn set of users that alone transmit, the paper's AS4;
             None for all.
         snr_per: reference of the signal-to-noise ratio, "vector" or "symbol".
-        noise: the law of the noise, `Gaussian()`.
+        noise: the law of the noise: `Gaussian()`, `Laplace()` or `Stable(alpha)`.
     """
 
     snr_db: Traced[Scalar] = traced(default=10.0, above=-300.0, infinite=True)

@@ -191,6 +191,42 @@ class Strongest:
         return self.rest.output(model, memory)
 
 
+@part
+class Adota:
+    """An adaptive server for interference with heavy tails: ADOTA (Wang et al., 2024).
+
+    "Adaptive federated learning over the air". With the pseudo-gradient y = model − estimate:
+    m ← β1·m + (1 − β1)·y, v ← β2·v + (1 − β2)·|m|^α, and the model moves by −η·m/(v^{1/α} + ε). For
+    β1 = 0 and α = 2 this is RMSProp.
+
+    Attributes:
+        step_size: η.
+        alpha: α, the tail index of the interference, such as that of `Stable`.
+        beta1: β1, the memory of the momentum.
+        beta2: β2, the memory of the scale.
+        epsilon: ε.
+    """
+
+    step_size: Traced[Scalar] = traced(above=0.0)
+    alpha: Traced[Scalar] = traced(default=1.5, above=0.0, at_most=2.0)
+    beta1: Traced[Scalar] = traced(default=0.9, at_least=0.0, below=1.0)
+    beta2: Traced[Scalar] = traced(default=0.99, at_least=0.0, below=1.0)
+    epsilon: Traced[Scalar] = traced(default=1e-8, above=0.0)
+
+    answer, choose, output = Server.answer, Server.choose, Server.output
+
+    def start(self, model: Vector) -> tuple[Vector, Vector]:
+        return jnp.zeros_like(model), jnp.zeros_like(model)
+
+    def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
+        momentum, scale = state.server
+        y = state.model - aggregate.estimate
+        momentum = self.beta1 * momentum + (1.0 - self.beta1) * y
+        scale = self.beta2 * scale + (1.0 - self.beta2) * jnp.abs(momentum) ** self.alpha
+        step = momentum / (scale ** (1.0 / self.alpha) + self.epsilon)
+        return state.model - self.step_size * step, (momentum, scale)
+
+
 def as_server(server: Server | optax.GradientTransformation) -> Server:
     """Return a server as it is, and an optax transformation as an `Optimizer`."""
     return Optimizer(server) if isinstance(server, optax.GradientTransformation) else server
