@@ -35,8 +35,12 @@ from .reports import Report as Report
 from .reports import experiment as experiment
 from .reports import study_report as study_report
 from .simulation import simulate as simulate
+from .stages.answers import Blind as Blind
 from .stages.answers import Inversion as Inversion
 from .stages.answers import Link as Link
+from .stages.answers import OptimalPower as OptimalPower
+from .stages.answers import PhaseOnly as PhaseOnly
+from .stages.answers import UniformForcing as UniformForcing
 from .stages.batches import minibatch_gradient as minibatch_gradient
 from .stages.batches import minibatches as minibatches
 from .stages.channel import Block as Block

@@ -172,13 +172,14 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
     carrier: Any = algorithm.medium(channel)
     if not getattr(carrier.noise, "finite_variance", True):
         raise InputError(f"channel.noise must have a finite variance {why}")
+    if not getattr(getattr(carrier, "fading", None), "independent", True):
+        raise InputError(
+            "channel.fading must be answered by jo.Inversion() or jo.PhaseOnly(), with no "
+            "correlation between rounds, and errors of estimates under Rayleigh fading alone, "
+            f"{why}"
+        )
     if not links.is_random(carrier):
         return None
-    if not carrier.fading.independent:
-        raise InputError(
-            "channel.fading must have no correlation between rounds, and errors of estimates with "
-            f"Rayleigh fading and truncated inversion alone, {why}"
-        )
     if links.fades(carrier) and any(leaf.dtype.kind == "i" for leaf in jax.tree.leaves(memory)):
         raise InputError(f"algorithm.server must not count rounds under fading {why}")
     if links.alike(algorithm, carrier):

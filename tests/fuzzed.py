@@ -243,13 +243,16 @@ def rows():
         found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
     faded = {"csi_error": at_least_0, "antennas": count, "answer": Kind(FEW_PARTS[1:])}
     faded |= {"correlation": numbers(*NAN, -1, 1.0, 2.0, [0.1, 0.2]), "law": part}
+    faded |= {"mean_gain": optional(positive), "combiner": words}
     faded |= {"k_factor": numbers(np.nan, -1, [1.0, 2.0]), "m": numbers(*NAN, 0, 0.4)}
     for make, good in (
         *((jo.rayleigh, {}), (jo.rician, {"k_factor": 3.0}), (jo.nakagami, {"m": 2.0})),
         *((jo.Inversion, {}), (jo.Fading, {"law": jo.rayleigh().law})),
+        *((jo.PhaseOnly, {}), (jo.OptimalPower, {}), (jo.UniformForcing, {}), (jo.Blind, {})),
     ):
         call = functools.partial(_faded, make)
-        kinds = fields(make, **faded)
+        absent = dict.fromkeys(("threshold", "control_threshold"), optional(positive))
+        kinds = fields(make, **faded | ({} if make is jo.Inversion else absent))
         if make is jo.Fading:
             kinds["answer"] = part
         found[f"jo.{make.__name__}"] = Row(call, good, kinds)
@@ -259,7 +262,9 @@ def rows():
 def _faded(make, **given):
     fading = make(**given)
     return run(
-        channel=jo.Channel(fading=jo.rayleigh(answer=fading) if make is jo.Inversion else fading)
+        channel=jo.Channel(
+            fading=fading if hasattr(fading, "links") else jo.rayleigh(answer=fading)
+        )
     )
 
 

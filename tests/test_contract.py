@@ -51,12 +51,21 @@ CHANNELS = {
     "rician": jo.Channel(fading=jo.rician(2.0), gains=[0.5, 1.0, 2.0, 1.0]),
     "nakagami": jo.Channel(fading=jo.nakagami(1.5)),
     "participants": jo.Channel(participants=2),
+    "phase only": jo.Channel(fading=jo.rayleigh(answer=jo.PhaseOnly(0.886), csi_error=0.01)),
+    "optimal power": jo.Channel(fading=jo.rician(2.0, answer=jo.OptimalPower(), correlation=0.5)),
+    "forcing": jo.Channel(fading=jo.nakagami(1.5, answer=jo.UniformForcing(), antennas=2)),
+    "eigenvector": jo.Channel(
+        fading=jo.rayleigh(answer=jo.UniformForcing("eigenvector"), antennas=2)
+    ),
+    "blind": jo.Channel(fading=jo.rayleigh(answer=jo.Blind(), antennas=3), gains=[0.5, 1, 2, 1]),
 }
+ANSWERED = ("phase only", "optimal power", "forcing", "eigenvector", "blind")
 ROUNDS, TRIALS = 3, 2
 # Every algorithm over the two channels with most parts, every channel with the two algorithms.
 RICH = ("cobaaf", "cobaaf, other parts")
 EVERY = tuple(name for name in ALGORITHMS if name not in METHODS)
 MATRIX = {name: EVERY if name in ("noisy", "rayleigh") else RICH for name in CHANNELS}
+MATRIX |= dict.fromkeys(ANSWERED, ("cobaaf, other parts",))  # both blocks, and no calibration
 
 
 def _program(channel, task, names):

@@ -164,7 +164,8 @@ class Channel:
 
     def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
-        noise = dim * self.noise_ratio(dim)
+        over = jnp.stack([jnp.float32(1.0), self.power / self.control_budget])
+        noise = dim * self.noise_ratio(dim) * over  # d·sw2/P of either block
         model, control, memory = self.fading.links(keys[:2], jnp.sqrt(mean), memory, noise)
         # A user transmits in both blocks or in none, so that both averages are over one set S^r.
         heard = model.heard > 0

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from jaxota._core.arguments import Setting
 
 Keys: TypeAlias = Sequence[PRNGKeyArray]
-
-
+Noises: TypeAlias = Float[Array, "2"]
 Links: TypeAlias = tuple[Link, Link, Memory]  # of the model block and of the control block
 
 
@@ -49,8 +48,11 @@ class Fades(Protocol):
         """Return the memory before round 1; by default none."""
         return None
 
-    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
-        """Return the links of both blocks and memory; `amplitudes` [user], `noise` is d·sw2/P."""
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Noises) -> Links:
+        """Return the links of both blocks and memory.
+
+        `amplitudes` are [user], and `noise` [block] is d·sw2/P of either block.
+        """
 
 
 class Law(Protocol):
@@ -75,7 +77,7 @@ class NoFading:
     def above(self, block: int, amplitudes: PerUser) -> None:
         return None  # all users are heard, with gain 1
 
-    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Noises) -> Links:
         link = ideal_link(amplitudes.size)
         return link, link, memory
 
@@ -89,12 +91,12 @@ def _stationary(self: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> Gain
     return _circular(key, (2, *shape))
 
 
-def _known_above(density: Array, powers: Array, lengths: Array) -> Above:
+def _known_above(density: Array, powers: Array, lengths: Array, floor: Scalar) -> Above:
     """Return the moments of known gains from quadrature [user, node] over their powers |h|²."""
     mass = lengths * density
     chance = mass.sum(-1)
-    ones = jnp.ones_like(chance)
-    return Above(chance, ones, ones, (mass / powers).sum(-1) / jnp.maximum(chance, TINY))
+    ones, inverse = jnp.ones_like(chance), (mass / powers).sum(-1) / jnp.maximum(chance, TINY)
+    return Above(chance, ones, ones, floor**2 * inverse, floor)
 
 
 @part
@@ -113,7 +115,11 @@ class Rayleigh:
         inverse = jnp.exp(ratio) * jax.scipy.special.exp1(ratio) / total
         # Given ĥ, h is Gaussian around gain·ĥ.
         gain = power / total
-        return Above(jnp.exp(-ratio), gain, gain**2 + gain * error / 2.0 * inverse, inverse)
+        square = gain**2 + gain * error / 2.0 * inverse
+        return Above(jnp.exp(-ratio), gain, square, floor**2 * inverse, floor)
+
+    def modulus(self) -> Scalar:
+        return jnp.sqrt(jnp.pi / 4.0)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
         scatter = _scattered(self.correlation, fresh, memory)
@@ -137,7 +143,12 @@ class Rician:
         scaled = jnp.sqrt(k) + v
         bessel = jax.scipy.special.i0e(2.0 * jnp.sqrt(k) * scaled)
         powers = amplitudes[:, None] ** 2 * scaled**2 / (k + 1.0)
-        return _known_above(2.0 * scaled * jnp.exp(-(v**2)) * bessel, powers, lengths)
+        return _known_above(2.0 * scaled * jnp.exp(-(v**2)) * bessel, powers, lengths, floor)
+
+    def modulus(self) -> Scalar:
+        k = jnp.minimum(self.k_factor, 1e12)
+        bessel = (1.0 + k) * jax.scipy.special.i0e(k / 2.0) + k * jax.scipy.special.i1e(k / 2.0)
+        return jnp.sqrt(jnp.pi / 4.0 / (k + 1.0)) * bessel
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Gains) -> tuple[Gains, Gains]:
         scatter = _scattered(self.correlation, fresh, memory)
@@ -161,7 +172,11 @@ class Nakagami:
         y, lengths = _nodes(jnp.clip(low, -60.0 / self.m, high), high)
         log_density = self.m * (y - jnp.exp(y) + jnp.log(self.m))
         density = jnp.exp(log_density - jax.scipy.special.gammaln(self.m))
-        return _known_above(density, amplitudes[:, None] ** 2 * jnp.exp(y), lengths)
+        return _known_above(density, amplitudes[:, None] ** 2 * jnp.exp(y), lengths, floor)
+
+    def modulus(self) -> Scalar:
+        log = jax.scipy.special.gammaln
+        return jnp.exp(log(self.m + 0.5) - log(self.m)) / jnp.sqrt(self.m)
 
     def draw(self, key: PRNGKeyArray, fresh: Gains, memory: Memory) -> tuple[Gains, Memory]:
         power = jax.random.gamma(key, self.m, fresh.shape[1:], "float32") / self.m
@@ -189,14 +204,15 @@ class Fading:
 
     @property
     def floors(self) -> tuple[Scalar, Scalar]:
-        """h_min and ρ_min, by which the server divides; the answer must have them for theory."""
+        """h_min and ρ_min of the answer, which must have them for `jaxota.theory`."""
         answer: Any = self.answer
         return answer.floors
 
     @property
     def independent(self) -> bool:
         """Whether rounds fade independently, with moments that `above` knows."""
-        known = hasattr(self.law, "above") and hasattr(self.answer, "above")
+        answer: Any = self.answer
+        known = hasattr(answer, "above") and hasattr(self.law, answer.reads)
         zeros = [getattr(self.law, "correlation", 0.0)]
         zeros += [] if getattr(self.law, "errors", False) else [self.csi_error]
         return known and not any(np.any(np.asarray(x) != 0) for x in zeros)
@@ -224,11 +240,9 @@ class Fading:
         # The error is independent of h, so that E|ĥ|² = E|h|² + csi_error.
         return gains, gains + jnp.sqrt(self.csi_error) * fresh[2:], memory
 
-    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Scalar) -> Links:
+    def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Noises) -> Links:
         gains, estimates, memory = self.draw(keys, amplitudes, memory)
-        model, control = (
-            self.answer(block, gains[:, block], estimates[:, block], noise) for block in (0, 1)
-        )
+        model, control = (self.answer(b, gains[:, b], estimates[:, b], noise[b]) for b in (0, 1))
         return model, control, memory
 
 

@@ -179,16 +179,14 @@ def air(
 
     def one(r: Array, rows: Any) -> tuple[Air, list[Array]]:
         rule = at_round(algorithm, r)
-        given = [_block(rule, carrier, problem, b, rows[b]) for b in range(blocks)]
+        given = [_block(rule, carrier, problem, b, rows[b], known[b]) for b in range(blocks)]
         return _one_round(rule, found, known, given, controlled, is_random(carrier))
 
     way, deviations = jax.vmap(one)(jnp.arange(rounds), rows or [None] * blocks)
     heard = found.anyone * found.single(jnp.ones(len(found.chance)))
     shares = []
-    for block, above in enumerate(known):
-        spent = heard
-        if above is not None:
-            spent = heard * carrier.fading.floors[block] ** 2 * above.inverse
+    for above in known:
+        spent = heard if above is None else heard * above.power
         shares.append(0.0 * heard if carrier.noise_variance(1) is None else spent)
     return way, deviations, shares
 
@@ -202,7 +200,9 @@ class _Given(NamedTuple):
     floor: Scalar | float
 
 
-def _block(algorithm: Algorithm, carrier: Any, problem: Any, number: int, row: Any) -> _Given:
+def _block(
+    algorithm: Algorithm, carrier: Any, problem: Any, number: int, row: Any, above: Above | None
+) -> _Given:
     power = (carrier.power, carrier.control_budget)[number]
     noise = noise_over(power, carrier, problem.dim)
     reach = (algorithm.local.reach, jnp.float64(1.0))[number]
@@ -212,7 +212,7 @@ def _block(algorithm: Algorithm, carrier: Any, problem: Any, number: int, row: A
     block = Block(absent, absent, absent, power, reach, row, energies=unknown)
     if noise is None:
         return _Given(block, jnp.ones(()), jnp.zeros(()), 1.0)
-    floor = carrier.fading.floors[number]
+    floor = above.floor if above is not None else 1.0
     energy = jnp.asarray(algorithm.precode.energy(block), "float64")
     return _Given(block, energy, jnp.asarray(noise, "float64") / floor**2, floor)
 
