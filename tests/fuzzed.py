@@ -243,11 +243,12 @@ def rows():
         found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
     faded = {"csi_error": at_least_0, "antennas": count, "answer": Kind(FEW_PARTS[1:])}
     faded |= {"correlation": numbers(*NAN, -1, 1.0, 2.0, [0.1, 0.2]), "law": part}
-    faded |= {"mean_gain": optional(positive), "combiner": words}
+    faded |= {"mean_gain": optional(positive), "combiner": words, "gains": array, "each": words}
     faded |= {"k_factor": numbers(np.nan, -1, [1.0, 2.0]), "m": numbers(*NAN, 0, 0.4)}
     for make, good in (
         *((jo.rayleigh, {}), (jo.rician, {"k_factor": 3.0}), (jo.nakagami, {"m": 2.0})),
         *((jo.Inversion, {}), (jo.Fading, {"law": jo.rayleigh().law})),
+        (jo.recorded, {"gains": np.ones((2, 3))}),
         *((jo.PhaseOnly, {}), (jo.OptimalPower, {}), (jo.UniformForcing, {}), (jo.Blind, {})),
     ):
         call = functools.partial(_faded, make)
