@@ -81,8 +81,8 @@ from .stages.precode import Level as Level
 from .stages.precode import MeanPower as MeanPower
 from .stages.precode import Offline as Offline
 from .stages.precode import Online as Online
-from .stages.server import Adota as Adota
 from .stages.recorded import recorded as recorded
+from .stages.server import Adota as Adota
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer
 from .stages.server import ReplaceModel as ReplaceModel
