@@ -20,6 +20,7 @@ from .algorithms import baaf as baaf
 from .algorithms import cobaaf as cobaaf
 from .algorithms import cotaf as cotaf
 from .algorithms import fedavg as fedavg
+from .algorithms import feddyn as feddyn
 from .algorithms import noisy_fedavg as noisy_fedavg
 from .algorithms import scaffold as scaffold
 from .algorithms import wise as wise
@@ -56,6 +57,8 @@ from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
 from .stages.compress import SideInfo as SideInfo
 from .stages.compress import Uncompressed as Uncompressed
+from .stages.dynamic import DynamicServer as DynamicServer
+from .stages.dynamic import DynamicSGD as DynamicSGD
 from .stages.estimate import MMSE as MMSE
 from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein

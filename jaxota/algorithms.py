@@ -11,6 +11,7 @@ from jaxota._core.schedule import StepSizes
 from jaxota._core.state import PLANNED, Moments, Plan
 from jaxota.stages.channel import ErrorFree, Medium, OverTheAir
 from jaxota.stages.compress import Clipped, Compressor, Uncompressed
+from jaxota.stages.dynamic import DynamicServer, DynamicSGD
 from jaxota.stages.estimate import MMSE, Estimator, Identity
 from jaxota.stages.local import SGD, ControlVariateSGD, LocalRule
 from jaxota.stages.precode import Constant, Level, Offline, Online, Precoder
@@ -195,6 +196,26 @@ def cobaaf(
     controls = control_batch, control_option, warm_start
     local = ControlVariateSGD(step_size, steps, batch, *controls, transform, epochs, clip=clip)
     return Algorithm(local, precode, estimate, compress, as_server(server))
+
+
+@suggest_keywords
+def feddyn(
+    step_size: StepSizes,
+    steps: int | None = None,
+    batch: int | None = None,
+    penalty: Numbers = 0.1,
+    precode: Precoder = Offline(),
+    estimate: Estimator = Identity(),
+    compress: Compressor = Uncompressed(),
+    epochs: int | None = None,
+    clip: Numbers | None = None,
+) -> Algorithm:
+    """FedDyn over the air: dynamic regularisation of users and server (Acar et al., 2021).
+
+    The arguments are those of `DynamicSGD` and of `Algorithm`.
+    """
+    local = DynamicSGD(step_size, steps, batch, penalty, epochs, clip=clip)
+    return Algorithm(local, precode, estimate, compress, DynamicServer(penalty))
 
 
 @suggest_keywords

@@ -193,13 +193,16 @@ def rows():
         ),
     }
     rule = {"step_size": positive, "steps": large, "batch": some, "control_batch": some}
+    rule |= {"epochs": some, "clip": optional(numbers(np.nan, 0, -1, [1.0, 2.0])), "last": words}
+    rule |= {"keep_momentum": flag}
     rule |= {"control_option": Kind([*count.junk, 3]), "warm_start": flag, "mu": at_least_0}
     rule |= {"transform": Kind([*FEW_PARTS, optax.sgd(1.0), optax.sgd, *_transformations(1.0)])}
     stage = {"precode": part, "estimate": part, "compress": part, "server": part}
-    for make in (jo.fedavg, jo.scaffold, jo.noisy_fedavg, jo.cotaf, jo.baaf, jo.cobaaf, jo.wise):
+    every = jo.fedavg, jo.scaffold, jo.noisy_fedavg, jo.cotaf, jo.baaf, jo.cobaaf, jo.feddyn
+    for make in (*every, jo.wise):
         call = functools.partial(lambda make, **k: run(algorithm=make(**k)), make)
         found[f"jo.{make.__name__}"] = Row(call, LOCAL, fields(make, **rule | stage))
-    for cls in (jo.SGD, jo.Proximal, jo.ControlVariateSGD):
+    for cls in (jo.SGD, jo.Proximal, jo.ControlVariateSGD, jo.DynamicSGD):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(local=cls(**k))), cls)
         found[f"jo.{cls.__name__}"] = Row(call, LOCAL, fields(cls, **rule))
     paths = dict.fromkeys(("trusting", "striding", "gradients", "coded"), flag)
@@ -230,6 +233,7 @@ def rows():
         (jo.Directions, {"count": 2}, "compress"),
         (jo.Projected, {"symbols": 2, "share": 0.5}, "compress"),
         (jo.Adota, {"step_size": 0.5}, "server"),
+        (jo.DynamicServer, {}, "server"),
     ):
         call = functools.partial(
             lambda cls, field, **k: run(algorithm=jo.cotaf(**LOCAL).replace(**{field: cls(**k)})),

@@ -42,7 +42,7 @@ METHODS = {
         **LOCAL, precode=jo.FullPower(), compress=jo.Centred(jo.Projected(5, share=0.5))
     ),
 }
-METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1))}
+METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1)), "feddyn": jo.feddyn(**ONLINE)}
 ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),

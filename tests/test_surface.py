@@ -163,6 +163,7 @@ def test_the_package_is_typed():
 
 LOCAL: list[stages.LocalRule] = [jo.SGD(0.1, 1), jo.ControlVariateSGD(np.float32(0.1), 1)]
 LOCAL += [jo.Proximal(0.1, 1, mu=[0.0, 0.5]), jo.PathCorrectedSGD(0.1, 1)]
+LOCAL += [jo.DynamicSGD(0.1, 1, penalty=0.5)]
 COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped())]
 COMPRESSORS += [jo.Clipped(leak=1.0), jo.TopK(0.1), jo.OneBit(0.1), jo.Directions(2)]
 COMPRESSORS += [jo.Projected(5, share=0.2)]
@@ -178,7 +179,12 @@ MEDIUMS: list[stages.Medium] = [jo.OverTheAir(), jo.ErrorFree()]
 ESTIMATORS: list[stages.Estimator] = [jo.Identity(), jo.MMSE(), jo.ReportedMMSE()]
 ESTIMATORS += [jo.PooledMMSE(), jo.UpdateMMSE(), jo.JamesStein()]
 SERVERS: list[stages.Server] = [jo.ReplaceModel(), jo.Strongest(2), jo.Optimizer(optax.sgd(1.0))]
-SERVERS += [jo.Adota(0.1), jo.Innovations(), jo.Innovations(jo.Fixed(0.5), jo.Last())]
+SERVERS += [
+    jo.Adota(0.1),
+    jo.DynamicServer(0.1),
+    jo.Innovations(),
+    jo.Innovations(jo.Fixed(0.5), jo.Last()),
+]
 TASKS: list[stages.Task] = [
     jo.tasks.synthetic_regression(jax.random.key(0)),
     jo.tasks.regression(np.ones((2, 5, 3)), [np.ones(5), np.ones(5)]),

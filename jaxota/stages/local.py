@@ -202,7 +202,7 @@ class SGD:
     def __call__(
         self, k_batch: PRNGKeyArray, k_control: PRNGKeyArray, problem: Problem, state: State
     ) -> LocalUpdate:
-        updates, momenta = _local_steps(self, k_batch, problem, state, state.local)
+        updates, momenta = local_steps(self, k_batch, problem, state, state.local)
         return LocalUpdate(updates, memory=momenta)
 
     def check(self, path: str, setting: "Setting") -> None:
@@ -292,7 +292,7 @@ class ControlVariateSGD:
         assert broadcast is not None  # `start` returns one
         own, momenta = state.local if self.keep_momentum else (state.local, None)
         shifts = broadcast[None] - own
-        updates, momenta = _local_steps(self, k_batch, problem, state, momenta, shifts)
+        updates, momenta = local_steps(self, k_batch, problem, state, momenta, shifts)
         if self.control_option == 1:
             # On samples of their own, so that controls are independent of the noise in the steps.
             controls = self._gradients(k_control, problem, state.model)
@@ -375,8 +375,8 @@ def walk(
     return layout.ravel(moved), memory, kept
 
 
-def _local_steps(
-    local: SGD | Proximal | ControlVariateSGD,
+def local_steps(
+    local: Any,
     key: PRNGKeyArray,
     problem: Problem,
     state: State,
