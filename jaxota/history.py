@@ -16,12 +16,14 @@ from jaxota._core.state import Checkpoint
 from jaxota.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 Scores: TypeAlias = Float[Array | np.ndarray, "*setting trial evaluation"]
 ByRound: TypeAlias = Float[Array | np.ndarray, "*setting trial round"] | None
 ByUser: TypeAlias = Float[Array | np.ndarray, "*setting trial round user"] | None
 ByTrial: TypeAlias = Float[Array | np.ndarray, "*setting trial"] | None
+UserScores: TypeAlias = Float[Array | np.ndarray, "*setting trial evaluation user"]
 Settings: TypeAlias = Shaped[Array | np.ndarray, "setting *shape"]
 Models: TypeAlias = Float[Array | np.ndarray, "*setting trial d"] | None
 
@@ -30,7 +32,7 @@ _BY_ROUND = ["power", "control_power", "mean_power", "mean_control_power", "erro
 _BY_ROUND += ["deviation", "control_deviation", "participants", "reports", "uses", "energy"]
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BY_ROUND, ("trial", "round")),
-    **dict.fromkeys(("user_power", "user_control_power"), ("trial", "round", "user")),
+    **dict.fromkeys(("user_power", "user_control_power", "heard"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
 }
 LEDGERS = ("uses", "energy", "reports")  # what is spent, and adds up over rounds
@@ -58,6 +60,9 @@ class History:
             blocks; 0 over error-free links.
         energy: [trial, round] Σ_i ‖x_i‖² of all users and blocks.
         user_power, user_control_power: [trial, round, user] every user's ‖x_i‖²/P, on request.
+        heard: [trial, round, user] 1 for users who were heard, else 0, on request.
+        user_scores: [trial, evaluation, user] every user's own scores by their names, on request;
+            `history["user_loss"]` is that of the name "loss".
         model: [trial, d] the last model.
         average: [trial, d] the weighted average of all models, eq. final_output.
         average_scores: [trial] the scores of that average, where they were asked for.
@@ -87,6 +92,8 @@ class History:
     energy: ByRound = None
     user_power: ByUser = None
     user_control_power: ByUser = None
+    heard: ByUser = None
+    user_scores: dict[str, UserScores] = dataclasses.field(default_factory=dict)
     model: Models = None
     average: Models = None
     average_scores: dict[str, ByTrial] = dataclasses.field(default_factory=dict)
@@ -158,6 +165,8 @@ class History:
         """The dimensions and values of every result that there is, by its name in a dataset."""
         results: dict[str, Any] = {k: (("trial", "evaluation"), v) for k, v in self.scores.items()}
         results |= {k: (dims, getattr(self, k)) for k, dims in DIMENSIONS.items()}
+        by_user = "trial", "evaluation", "user"
+        results |= {f"user_{k}": (by_user, v) for k, v in self.user_scores.items()}
         results |= {f"average_{k}": (("trial",), v) for k, v in self.average_scores.items()}
         return {k: (dims, values) for k, (dims, values) in results.items() if values is not None}
 
@@ -183,6 +192,20 @@ class History:
                 first = tuple(slice(None) if axis == along else 0 for axis in axes)
                 coordinates[name] = along, unfolded(values)[first]  # the same along other axes
         return dataset.assign_coords(coordinates)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a `pandas.DataFrame` with a row for each setting, trial and round.
+
+        Columns are the swept values, `trial`, `round`, the scores (NaN in rounds that were not
+        scored) and all results [trial, round]; what has another axis is in `to_xarray` alone.
+        """
+        dataset = self.to_xarray()
+        by_round = [k for k, values in dataset.items() if values.dims[-2:] == ("trial", "round")]
+        scores = (
+            dataset[list(self.scores)].rename(evaluation="round").reindex_like(dataset["round"])
+        )
+        order = [*self._axes(), "trial", "round"]
+        return scores.merge(dataset[by_round], compat="override").to_dataframe(order).reset_index()
 
     def _axes(self) -> dict[str, int]:
         """Names and sizes of the axes that [setting] stands for."""
@@ -247,6 +270,7 @@ class History:
 
             return cls(
                 scores={name: values(name) for name in names["scores"]},
+                user_scores={k.removeprefix("user_"): values(k) for k in _of_users(dataset)},
                 average_scores={k: values(f"average_{k}") for k in names["average_scores"]},
                 settings={name: _setting(dataset[name], grid) for name in names["settings"]},
                 grid=grid,
@@ -277,6 +301,11 @@ def _digest(dataset: "xarray.Dataset") -> str:
 
 def _is_key(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
+
+
+def _of_users(dataset: "xarray.Dataset") -> list[str]:
+    """Return the names of users' scores in a stored history."""
+    return [str(k) for k in dataset.data_vars if dataset[k].dims[-2:] == ("evaluation", "user")]
 
 
 def _stored_state(dataset: "xarray.Dataset") -> Checkpoint | None:

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxota._core import prng, stage_checks
-from jaxota._core.arguments import Options
+from jaxota._core.arguments import Kept, Options
 from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, PerUser, Scalar, Vector
 from jaxota._core.schedule import at_round
+from jaxota._core.scoring import scorer
 from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
@@ -84,7 +85,8 @@ def one_round(
     after = State(
         model, control, memory, compress, estimate, server_memory, average, weight, fading
     )
-    return after, Info(_moved(sent), sent.controls, ledgers, output, link.heard.sum())
+    models = state.model[None] + _moved(update)
+    return after, Info(_moved(sent), sent.controls, ledgers, output, link.heard, models)
 
 
 def _weighted(update: LocalUpdate, weights: PerUser | None) -> LocalUpdate:
@@ -331,20 +333,21 @@ def run_all(
 
     def trial(t: Int[Array, ""]) -> Any:
         problem = stage_checks.problem(task, t)
-        score = stage_checks.checked_problem(problem).score
+        score = scorer(problem, options.kept)
 
         def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
+            record, seen = _record(info, options.kept), (info.output, info.models)
             if every == 1:
-                return score(info.output), _record(info, options.user_power)
-            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, info.output))
+                return score(*seen), record
+            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, *seen))
             # r is the same in all trials, so that this stays a branch under vmap.
-            scores = jax.lax.cond(r % every == 0, score, lambda _: zeros, info.output)
-            return scores, _record(info, options.user_power)
+            return jax.lax.cond(r % every == 0, score, lambda *_: zeros, *seen), record
 
         def last(algorithm: Algorithm, state: State) -> dict[str, Any]:
             server = stage_checks.checked(algorithm, "algorithm", problem).server
             model = server.output(state.model, state.server)
-            scores = score(state.average) if options.average_scores else {}
+            scored = stage_checks.checked_problem(problem).score
+            scores = scored(state.average) if options.average_scores else {}
             kept = tuple(jax.tree.leaves(state)) if options.keep_state else None
             results = {"model": model, "average": state.average, "average_scores": scores}
             return results | {"state": kept}
@@ -356,18 +359,21 @@ def run_all(
 
     histories = []
     for last, (scores, record) in zip(*in_chunks(trial, trials, options.chunk), strict=True):
-        stage_checks.check_scores(scores)
         # Rounds in between were not scored: `reveal` put zeros there.
-        scores = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+        scores, by_user = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
+        stage_checks.check_scores(scores)
         if options.keep_state:
             last["state"] = Checkpoint(last["state"], done + options.rounds)
-        histories.append(History(scores=scores, **record, **last, every=every, done=done))
+        last |= {"scores": scores, "user_scores": by_user}
+        histories.append(History(**record, **last, every=every, done=done))
     return tuple(histories)
 
 
-def _record(info: Info, user_power: bool) -> dict[str, Any]:
+def _record(info: Info, kept: Kept) -> dict[str, Any]:
     """Return the fields of a history that describe one round."""
-    record: dict[str, Any] = {"participants": info.participants}
+    record: dict[str, Any] = {"participants": info.heard.sum()}
+    if kept.heard:
+        record["heard"] = info.heard
     for name, of in (("reports", "reports"), ("uses", "uses"), ("energy", "spent")):
         record[name] = jnp.asarray(sum(getattr(ledger, of) for ledger in info.blocks))
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
@@ -377,6 +383,6 @@ def _record(info: Info, user_power: bool) -> dict[str, Any]:
             f"{block}error": ledger.error,
             f"{block}deviation": ledger.deviation,
         }
-        if user_power:
+        if kept.user_power:
             record[f"user_{block}power"] = ledger.power
     return record

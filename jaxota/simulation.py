@@ -1,6 +1,7 @@
 """`simulate`: all trials of an experiment, calibration included, as one compiled program."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,6 +35,9 @@ def simulate(
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
+    heard: bool = False,
+    user_scores: bool = False,
+    metrics: dict[str, Callable[..., Any]] | None = None,
     state: Checkpoint | None = None,
     keep_state: bool = False,
     progress: bool = False,
@@ -58,6 +62,13 @@ def simulate(
             about the work of a trial, so that fewer of them, or a `plan`, save most of a short
             run's time.
         user_power: also keep every user's power ratio, [trial, round, user].
+        heard: also keep who was heard, [trial, round, user].
+        user_scores: also keep every user's own scores, [trial, evaluation, user]: `user_loss` is
+            the loss f_i of the model on the user's samples.
+        metrics: scores of your own by their names: functions of the model [d], the users' models
+            [user, d] after their local steps, and the problem, which return a number. Like the
+            task's scores they are in `history.scores`. Define one once and use it often, and it is
+            compiled once.
         state: the `state` of a history made with `keep_state=True`: continue that run for `rounds`
             more rounds, with its models, controls, memories and place in the plan. With the same
             key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.
@@ -74,9 +85,10 @@ def simulate(
     """
     setup = key, algorithm, channel, task, rounds, trials
     with inputs.traced_checks() as checks:
-        arguments, options = experiment(
-            *setup, plan, initial, every, calibration_trials, user_power, state, keep_state
-        )
+        begin = plan, initial, every, calibration_trials, state, keep_state
+        kept: dict[str, Any] = {"user_power": user_power, "heard": heard, "metrics": metrics}
+        kept["user_scores"] = user_scores
+        arguments, options = experiment(*setup, *begin, **kept)
     refuse_swept(**{name: arguments[name] for name in PARTS})
     with asked("simulate", inputs.chosen("progress", progress, (False, True))):
         arguments["plan"] = cached_plan(options, **arguments)

@@ -1,5 +1,6 @@
 """`sweep`: many settings of one experiment at once, as arrays in step or as a product."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,6 +40,9 @@ def sweep(
     every: int = 1,
     calibration_trials: int = 100,
     user_power: bool = False,
+    heard: bool = False,
+    user_scores: bool = False,
+    metrics: dict[str, Callable[..., Any]] | None = None,
     progress: bool = False,
 ) -> History:
     """Run `simulate` for every setting: each traced field with one more axis than usual is swept.
@@ -51,23 +55,23 @@ def sweep(
             fields that count or choose; `to_xarray` has a dimension for each. For sweeps that
             do not fit into memory, or of several algorithms, see `Study`.
 
-    The other arguments are those of `simulate`; with `over` there are no plan, initial models or
-    power of users. Inside your own `jax.jit` one invalid setting makes all results NaN.
+    The other arguments are those of `simulate`; with `over` there are no plan, no initial models
+    and no further results. Inside your own `jax.jit` one invalid setting makes all results NaN.
     """
     setup = key, algorithm, channel, task, rounds, trials
     inputs.chosen("progress", progress, (False, True))
     if not isinstance(over, Grid):
         raise InputError(f"over must be a jo.grid(...), got {inputs.shown(over)}")
+    kept: dict[str, Any] = {"user_power": user_power, "heard": heard, "metrics": metrics}
+    kept["user_scores"] = user_scores
     if over.axes:
-        refused = {"plan": plan, "initial": initial, "user_power": user_power or None}
+        refused = {"plan": plan, "initial": initial, **{k: v or None for k, v in kept.items()}}
         for name, value in refused.items():
             if value is not None:
                 raise InputError(f"{name} must not be given with `over`: use arrays in step")
         return _product(over, every, calibration_trials, progress, *setup)
     with inputs.traced_checks() as checks:
-        arguments, options = experiment(
-            *setup, plan, initial, every, calibration_trials, user_power
-        )
+        arguments, options = experiment(*setup, plan, initial, every, calibration_trials, **kept)
     with asked("sweep", progress):
         if not swept_fields(arguments, "algorithm", "task"):
             # One plan serves all settings: it does not depend on the channel.
@@ -95,7 +99,7 @@ def over_settings(
     count, trials = _length(settings), len(arguments["trials"])
     algorithm, task = arguments["algorithm"], arguments["task"]
     counts = options.rounds, trials, options.calibration_trials
-    refuse_large(algorithm, task, Workload(*counts, options.user_power, count))
+    refuse_large(algorithm, task, Workload(*counts, options.kept, count))
     over = options.over if inputs.is_traced(arguments) else spread(trials, count)
     chunk = trials_at_once((algorithm,), task, over, count, options.rounds)
     return options._replace(chunk=chunk, over=over), tuple(axes.values()), settings

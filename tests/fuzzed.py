@@ -64,6 +64,7 @@ def optional(kind):
 some = optional(count)
 flag = Kind([None, *WORDS, *ODD, *COMPLEX, 2, -1, 0.5, np.nan, np.ones(2), [True]])
 part = Kind(FEW_PARTS)
+functions = Kind([x for x in NOT_NUMBERS[1:] if not isinstance(x, dict)] + [{"a": 1}, {1: len}])
 words = Kind([None, 3, 0.5, *ODD, *COMPLEX, b"x", ["a"], {}], st.integers() | st.floats())
 key = Kind(
     [None, -1, 2**32, 1.5, *WORDS, *ODD[:-8], *COMPLEX, np.ones(2), jax.random.split(KEY), "0"]
@@ -114,7 +115,7 @@ def rows():
     plan = optional(part)
     options = {"plan": None, "initial": None, "every": 1, "calibration_trials": 3}
     both = {"key": key, **parts, **counts, "plan": plan, "initial": array, "every": every}
-    both |= {"user_power": flag}
+    both |= {**dict.fromkeys(("user_power", "heard", "user_scores"), flag), "metrics": functions}
     found = {
         "jo.simulate": Row(jo.simulate, RUN | options, both),
         "jo.sweep": Row(

@@ -244,14 +244,14 @@ def test_bad_synthetic_tasks(changes, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user_power", [False, True])
-def test_memory_of_results_is_estimated_exactly(task, monkeypatch, user_power):
+@pytest.mark.parametrize("kept", [{}, {"user_power": True}, {"heard": True}])
+def test_memory_of_results_is_estimated_exactly(task, monkeypatch, kept):
     """But for the scores, of which one is counted, and what a trial takes while it runs."""
     said = []
     monkeypatch.setattr(capacity, "refuse_memory", lambda names, what, taken: said.append(taken))
     for algorithm in (jo.fedavg(**LOCAL), jo.scaffold(**LOCAL)):
         run = jax.random.key(0), algorithm, jo.Channel(), task, 3, 5
-        values, options = arguments.experiment(*run, user_power=user_power)
+        values, options = arguments.experiment(*run, **kept)
         found = simulation.program.lower(options, **values).out_info
         taken = sum(4 * leaf.size for leaf in jax.tree.leaves(found))
         running = capacity.bytes_per_trial((algorithm,), task, 3)

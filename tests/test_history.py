@@ -47,7 +47,7 @@ def test_scores_keep_their_short_names(history):
     np.testing.assert_array_equal(history.gap, history.scores["gap"])
     np.testing.assert_array_equal(history.loss, history.scores["loss"])
     assert set(DIMENSIONS) == {f.name for f in dataclasses.fields(history)} - {
-        "scores", "average_scores", "settings", "grid", "every", "done", "state"
+        "scores", "user_scores", "average_scores", "settings", "grid", "every", "done", "state"
     }  # fmt: skip
 
 

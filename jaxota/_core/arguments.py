@@ -1,5 +1,6 @@
 """Entry of `simulate`, `sweep` and `calibrate`: arguments checked, cast and sized."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxota._core import capacity, inputs, stage_checks
 from jaxota._core.capacity import trials_at_once
 from jaxota._core.devices import Spread, gathered, spread
-from jaxota._core.part import Bounds, Numbers, Seed
+from jaxota._core.part import Bounds, Numbers, Seed, canonical
 from jaxota._core.schedule import tabulated
 from jaxota._core.state import PLANNED, Checkpoint, Plan
 from jaxota.algorithms import Algorithm
@@ -19,13 +20,22 @@ from jaxota.stages.server import as_server
 from jaxota.tasks.problem import Task
 
 
+class Kept(NamedTuple):
+    """Results that a history holds on request alone."""
+
+    user_power: bool = False
+    heard: bool = False
+    user_scores: bool = False
+    metrics: tuple[tuple[str, Callable[..., Any]], ...] = ()  # functions by their names
+
+
 class Options(NamedTuple):
     """Options that shape a program: new values compile a new one."""
 
     rounds: int
     every: int
     calibration_trials: int
-    user_power: bool
+    kept: Kept
     chunk: int  # trials in flight at once, on each device
     over: Spread = Spread()  # devices
     average_scores: bool = False  # whether the weighted average is scored, too
@@ -47,7 +57,7 @@ class Workload(NamedTuple):
     rounds: int
     trials: int
     calibration_trials: int
-    user_power: bool = False
+    kept: Kept = Kept()
     settings: int = 1
     calibrated: bool = True  # whether a plan is measured, where the algorithm needs one
     calibration_name: str = "calibration_trials"  # the argument's name in messages
@@ -66,16 +76,19 @@ def experiment(
     initial: Numbers | None = None,
     every: int = 1,
     calibration_trials: int = 100,
-    user_power: bool = False,
     state: Checkpoint | None = None,
     keep_state: bool = False,
+    **kept: Any,
 ) -> tuple[dict[str, Any], Options]:
-    """Return the arguments (traced) and options (static) of the program of one experiment."""
-    user_power = inputs.chosen("user_power", user_power, (False, True))
+    """Return the arguments (traced) and options (static) of the program of one experiment.
+
+    `kept` are fields of `Kept`, as users give them.
+    """
+    kept_results = _kept(**kept)
     keep_state = inputs.chosen("keep_state", keep_state, (False, True))
     leaves, done = _state(state, initial, trials)
     counts = rounds, trials, calibration_trials
-    workload = Workload(*counts, user_power, calibrated=plan is None, done=done)
+    workload = Workload(*counts, kept_results, calibrated=plan is None, done=done)
     setting, options = checked_setting(algorithm, channel, task, workload, every)
     options = options._replace(done=done, keep_state=keep_state)
     arguments = {
@@ -111,7 +124,7 @@ def calibration(
 def calibration_options(options: Options, arguments: dict[str, Any]) -> Options:
     """Return the options of the program that measures the plan for a run with `options`."""
     rounds = options.done + options.rounds
-    options = Options(rounds, 1, options.calibration_trials, False, options.chunk)
+    options = Options(rounds, 1, options.calibration_trials, Kept(), options.chunk)
     return _on_devices(options, arguments, options.calibration_trials)
 
 
@@ -150,14 +163,16 @@ def checked_setting(
         raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
     for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
         inputs.check_together(getattr(setting, name), name, setting)
-    return setting, Options(rounds, every, calibration_trials, workload.user_power, chunk=1)
+    return setting, Options(rounds, every, calibration_trials, workload.kept, chunk=1)
 
 
 def refuse_large(algorithm: Algorithm, task: Task, workload: Workload) -> None:
     """Raise InputError if results, a calibration or a single trial do not fit into memory."""
     blocks, rounds = 1 + bool(algorithm.local.controlled), workload.rounds
-    # Numbers of a round in a history, with one score.
-    numbers = 3 + 4 * blocks + workload.user_power * blocks * task.users
+    # Numbers of a round in a history: one score, participants, ledgers, and those of blocks.
+    kept = workload.kept
+    by_user = kept.user_power * blocks + kept.heard + kept.user_scores
+    numbers = 5 + 4 * blocks + len(kept.metrics) + by_user * task.users
     result = 4 * (rounds * numbers + 2 * task.dim)
     running = capacity.bytes_per_trial((algorithm,), task, rounds)
     length = f"of {inputs.shown(rounds)} rounds"
@@ -191,6 +206,18 @@ def check_algorithm(path: str, algorithm: Any) -> None:
         raise InputError(
             f"{path} must be one such as jo.cobaaf(...), got {inputs.shown(algorithm)}"
         )
+
+
+def _kept(metrics: dict[str, Callable[..., Any]] | None = None, **flags: bool) -> Kept:
+    """Return what a history is to keep on request, checked."""
+    flags = {name: inputs.chosen(name, flag, (False, True)) for name, flag in flags.items()}
+    if not isinstance(metrics, dict | None):
+        raise InputError(f"metrics must be functions by their names, got {inputs.shown(metrics)}")
+    stage_checks.check_scores(metrics or {}, by="metrics")
+    for name, metric in (metrics or {}).items():
+        if not callable(metric):
+            raise InputError(f"metrics[{name!r}] must be a function, got {inputs.shown(metric)}")
+    return Kept(**flags, metrics=tuple((k, canonical(f)) for k, f in (metrics or {}).items()))
 
 
 def _plan(plan: Plan | None, setting: Setting, rounds: int, longer: bool) -> Plan | None:

@@ -76,7 +76,8 @@ class Info:
     controls: Float[Array, "user d"] | None  # c_i, the values of the control block
     blocks: tuple[Ledger, ...]  # of the model block and, if there is one, of the control block
     output: Vector  # the model that is scored
-    participants: Num[Array, ""]  # number of users heard
+    heard: Num[Array, "user"]  # 1 for users who were heard
+    models: Float[Array, "user d"]  # θ_i
 
 
 @part

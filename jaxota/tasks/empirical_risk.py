@@ -129,6 +129,21 @@ class Empirical:
         scores = {k: jnp.where(finite, jnp.float32(v), jnp.nan) for k, v in others.items()}
         return {"loss": loss} | scores
 
+    def user_scores(self, model: Vector) -> dict[str, PerUser]:
+        """Return each f_i as "loss"."""
+        inside = jnp.arange(self._size[1])[None] < self.counts[:, None]
+        share = jnp.where(inside, 1.0 / self.counts[:, None].astype("float32"), 0.0).reshape(-1)
+        owner = jnp.repeat(jnp.arange(self.users), self._size[1])
+        parameters = model_functions.unravel(self.start, model)
+
+        def by_user(rows: Any, share: Float[Array, "sample"]) -> PerUser:
+            rows, owner = rows
+            # Not share·loss where the share is 0: a padded sample may have any loss.
+            losses = jnp.where(share > 0, share * self.losses(parameters, rows), 0.0)
+            return jax.ops.segment_sum(losses, owner, self.users)
+
+        return {"loss": model_functions.total(by_user, self._block, (self._rows, owner), share)}
+
     @property
     def _size(self) -> tuple[int, int]:
         """Number of users, and of samples of the longest of them."""

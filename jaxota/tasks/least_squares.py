@@ -208,6 +208,10 @@ class Quadratic:
         gap = jnp.sum(_dot("de,e->d", self.root, model - self.optimum) ** 2)
         return {"loss": self.least + gap, "gap": gap}
 
+    def user_scores(self, model: Vector) -> dict[str, PerUser]:
+        residual = _dot("nsd,d->ns", self.features, model) - self.targets  # padding is 0
+        return {"loss": jnp.sum(residual**2, -1) / self.counts.astype(jnp.float32)}
+
 
 def regression(
     features: Numbers | Sequence[ArrayLike], targets: Numbers | Sequence[ArrayLike]

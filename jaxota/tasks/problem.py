@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxota._core.part import Scalar, Vector
+from jaxota._core.part import PerUser, Scalar, Vector, optional
 
 
 class Problem(Protocol):
@@ -40,6 +40,11 @@ class Problem(Protocol):
 
     def score(self, model: Vector) -> dict[str, Scalar]:
         """Return the metrics of a model by name."""
+
+    @optional
+    def user_scores(self, model: Vector) -> dict[str, PerUser]:
+        """Return the users' own metrics [user] by name; by default none, and a run refuses them."""
+        return {}
 
     def head(self) -> "Problem":
         """Return the first fifth of every user's samples, the calibration subset."""

@@ -241,7 +241,7 @@ def _statistics(
         "control_distance": control_distance,  # Σ_i ‖c_i − ∇f_i(θ*)‖²
         "energies": tuple(block.energy for block in info.blocks),  # ‖Δ_i‖² and ‖c_i‖² [user]
         "power": info.blocks[0].power.max(),
-        "participants": info.participants,
+        "participants": info.heard.sum(),
         "gap": problem.score(after.average)["gap"],  # of the weighted average after the round
     }
 
