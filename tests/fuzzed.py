@@ -129,7 +129,7 @@ def rows():
         "jo.lower": Row(
             jo.lower,
             RUN | {"devices": jax.devices(), "every": 1, "calibration_trials": 3},
-            {k: v for k, v in both.items() if k not in ("plan", "initial")}
+            {k: both[k] for k in ("key", *parts, *counts, "every", "user_power")}
             | {"devices": Kind([x for x in FEW_PARTS if x is not None] + [[], [3]])},
         ),
         "jo.calibrate": Row(
