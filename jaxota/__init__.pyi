@@ -85,6 +85,8 @@ from .stages.precode import MeanPower as MeanPower
 from .stages.precode import Offline as Offline
 from .stages.precode import Online as Online
 from .stages.recorded import recorded as recorded
+from .stages.robust import GroupMedian as GroupMedian
+from .stages.robust import Liars as Liars
 from .stages.server import Adota as Adota
 from .stages.server import Aggregate as Aggregate
 from .stages.server import Optimizer as Optimizer

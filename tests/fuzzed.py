@@ -227,12 +227,13 @@ def rows():
     share = numbers(*NAN, -1, 0, 1.1, [0.1, 0.2])
     index, memory = numbers(*NAN, -1, 0, 2.1, [1.0, 2.0]), numbers(*NAN, -1, 1.0, [0.1, 0.2])
     method = {"share": share, "alpha": index, "beta1": memory, "beta2": memory}
-    method |= dict.fromkeys(("symbols", "iterations", "count"), count)
+    method |= dict.fromkeys(("symbols", "iterations", "count", "groups"), count)
     for cls, good, field in (
         (jo.TopK, {"share": 0.5}, "compress"),
         (jo.OneBit, {"step": 0.5}, "compress"),
         (jo.Directions, {"count": 2}, "compress"),
         (jo.Projected, {"symbols": 2, "share": 0.5}, "compress"),
+        (jo.GroupMedian, {"groups": 2}, "compress"),
         (jo.Adota, {"step_size": 0.5}, "server"),
         (jo.DynamicServer, {}, "server"),
     ):
@@ -241,6 +242,11 @@ def rows():
             *(cls, field),
         )
         found[f"jo.{cls.__name__}"] = Row(call, good, fields(cls, **method))
+    found["jo.Liars"] = Row(
+        lambda **k: run(algorithm=jo.cotaf(**LOCAL, compress=jo.Liars(**k))),
+        {"count": 1},
+        {"count": numbers(*NAN, -1, 1.5), "factor": numbers(*NAN, [1.0, 2.0]), "rest": part},
+    )
     found["jo.Stable"] = Row(_stable, {"alpha": 1.5}, {"alpha": index})
     for cls, good in ((jo.Constant, {"gain": 1.0}), (jo.Bounded, {"bound": 1.0})):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(precode=cls(**k))), cls)

@@ -43,6 +43,7 @@ METHODS = {
     ),
 }
 METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1)), "feddyn": jo.feddyn(**ONLINE)}
+METHODS |= {"median": jo.cotaf(**ONLINE, compress=jo.Liars(1, rest=jo.GroupMedian(2)))}
 ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),

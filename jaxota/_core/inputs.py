@@ -333,7 +333,7 @@ def _cast_traced(
         raise InputError(
             f"{path} must be {shape}, or one axis more to sweep, got shape {array.shape}"
         )
-    if dtype != "int32" and not known:
+    if not known:
         require(path, array, bounds)
     if array is value and not known and not is_traced(array):
         _mark_valid(array, rules)  # a jax array never changes: one check is enough
