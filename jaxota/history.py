@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
+import jaxota
 from jaxota._core import files, inputs
-from jaxota._core.part import Path, part, static
+from jaxota._core.part import Path, describe, part, static
 from jaxota._core.state import Checkpoint
 from jaxota.errors import InputError
 
@@ -104,6 +105,36 @@ class History:
     done: int = static(default=0)
 
     replace = dataclasses.replace
+    _setup = None  # what was run; no field: a history that was transformed does not have it
+
+    def _of(self, **setup: Any) -> "History":
+        """Note what was run, for `to_xarray` and `save`, and return this history."""
+        versions = {"jaxota": jaxota.__version__, "jax": jax.__version__}
+        object.__setattr__(self, "_setup", setup | versions)
+        return self
+
+    def __repr__(self) -> str:
+        """Return a summary of a few lines: sizes, settings, last scores, what diverged."""
+        if not all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(self)) or (
+            inputs.is_traced(self)
+        ):
+            return f"History({', '.join(self.scores)})"  # inside a transformation of JAX
+        results = {k: (dims, np.shape(values)) for k, (dims, values) in self._results().items()}
+        trials, rounds = next(shape[-2:] for dims, shape in results.values() if dims[-1] == "round")
+        counts = ("trial", trials), ("round", rounds)
+        sizes = self._axes() | {f"{k}s" if size > 1 else k: size for k, size in counts}
+        lines = ["History: " + " × ".join(f"{size} {name}" for name, size in sizes.items())]
+        for name, labels in self.settings.items():
+            if labels.ndim == 1 and not _is_key(labels):
+                lines.append(f"  {name}: {_some(labels)}")
+        gone = self.diverged
+        for name, values in self.scores.items():
+            last = np.where(gone, np.nan, np.asarray(values, float)[..., -1])
+            means = np.nansum(last, -1) / (~gone).sum(-1).clip(1)
+            lines.append(f"  last {name}, mean over trials: {_some(np.atleast_1d(means).ravel())}")
+        if gone.any():
+            lines.append(f"  diverged: {gone.sum()} of {gone.size} trials")
+        return "\n".join([*lines, f"  results: {', '.join(results)}"])
 
     @property
     def loss(self) -> Scores:
@@ -163,7 +194,8 @@ class History:
 
     def _results(self) -> dict[str, tuple[tuple[str, ...], Any]]:
         """The dimensions and values of every result that there is, by its name in a dataset."""
-        results: dict[str, Any] = {k: (("trial", "evaluation"), v) for k, v in self.scores.items()}
+        along = "round" if self.every == 1 else "evaluation"
+        results: dict[str, Any] = {k: (("trial", along), v) for k, v in self.scores.items()}
         results |= {k: (dims, getattr(self, k)) for k, dims in DIMENSIONS.items()}
         by_user = "trial", "evaluation", "user"
         results |= {f"user_{k}": (by_user, v) for k, v in self.user_scores.items()}
@@ -171,7 +203,14 @@ class History:
         return {k: (dims, values) for k, (dims, values) in results.items() if values is not None}
 
     def to_xarray(self) -> "xarray.Dataset":
-        """Return the same as an `xarray.Dataset`, with named dimensions and coordinates."""
+        """Return the same as an `xarray.Dataset`, with named dimensions and coordinates.
+
+        A single swept field is a dimension, `.sel(snr_db=10)`, and so is each axis of a grid;
+        several arrays in step share the dimension `setting`. Scores lie along `round`, or along
+        `evaluation` where `every` is not 1. The attribute `description` holds, in JSON, every
+        setting of the run and the versions that ran it; a history that was changed, as by
+        `replace`, has none.
+        """
         import xarray  # slow to import, needed here and in `load` alone
 
         axes = self._axes()
@@ -185,13 +224,16 @@ class History:
         sizes = dataset.sizes
         coordinates: dict[Any, Any] = {name: np.arange(size) for name, size in sizes.items()}
         coordinates["round"] = self.done + 1 + np.arange(sizes["round"])
-        coordinates["evaluation"] = self.done + self.every * (1 + np.arange(sizes["evaluation"]))
+        if "evaluation" in sizes:
+            evaluations = 1 + np.arange(sizes["evaluation"])
+            coordinates["evaluation"] = self.done + self.every * evaluations
         for name, values in self.settings.items():
             if values.ndim == 1 and not _is_key(values):
                 along = name if name in axes else "setting"
                 first = tuple(slice(None) if axis == along else 0 for axis in axes)
                 coordinates[name] = along, unfolded(values)[first]  # the same along other axes
-        return dataset.assign_coords(coordinates)
+        described: Any = {} if self._setup is None else {"description": _in_json(self._setup)}
+        return dataset.assign_coords(coordinates).assign_attrs(described)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a `pandas.DataFrame` with a row for each setting, trial and round.
@@ -211,7 +253,9 @@ class History:
         """Names and sizes of the axes that [setting] stands for."""
         if self.grid or not self.settings:
             return dict(self.grid)
-        return {"setting": len(next(iter(self.settings.values())))}
+        name, values = next(iter(self.settings.items()))
+        alone = len(self.settings) == 1 and values.ndim == 1 and not _is_key(values)
+        return {name if alone and name not in LABELS else "setting": len(values)}
 
     def save(self, path: Path) -> None:
         """Write the history to `path`, a NetCDF file labelled as `to_xarray` labels it.
@@ -268,7 +312,7 @@ class History:
                 array = dataset[name].values
                 return array.reshape(-1, *array.shape[len(grid) :]) if grid else array
 
-            return cls(
+            history = cls(
                 scores={name: values(name) for name in names["scores"]},
                 user_scores={k.removeprefix("user_"): values(k) for k in _of_users(dataset)},
                 average_scores={k: values(f"average_{k}") for k in names["average_scores"]},
@@ -279,6 +323,9 @@ class History:
                 done=int(dataset.attrs.get("done", 0)),  # absent in older files
                 **{name: values(name) if name in dataset else None for name in DIMENSIONS},
             )
+            setup = json.loads(dataset.attrs.get("description", "null"))
+            object.__setattr__(history, "_setup", setup)
+            return history
         except Exception as error:  # of h5py, h5netcdf or xarray, and of many lines
             fault = f"{path} is not a history that History.save wrote"
             raise InputError(f"history: {fault} ({inputs.first_line(error)})") from None
@@ -297,6 +344,19 @@ def _digest(dataset: "xarray.Dataset") -> str:
         digest.update(f"{name} {about} {variable.attrs.get('random_key')} ".encode())
         digest.update(json.dumps(values.tolist()).encode() if text else values.tobytes())
     return digest.hexdigest()
+
+
+def _in_json(setup: Any) -> str:
+    return json.dumps(describe(setup))
+
+
+def _some(values: Any) -> str:
+    """Write a few values, or the least and the largest of many numbers."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        return ", ".join(dict.fromkeys(map(str, array)))
+    few = array if len(array) <= 4 else [array.min(), array.max()]
+    return (", " if len(array) <= 4 else " … ").join(f"{x:.4g}" for x in few)
 
 
 def _is_key(values: Any) -> bool:

@@ -92,11 +92,17 @@ def simulate(
     refuse_swept(**{name: arguments[name] for name in PARTS})
     with asked("simulate", inputs.chosen("progress", progress, (False, True))):
         arguments["plan"] = cached_plan(options, **arguments)
-        return inputs.nan_unless(checks, program(options, **arguments))
+        history = inputs.nan_unless(checks, program(options, **arguments))
+    counts = {"rounds": options.rounds, "trials": trials, "every": every}
+    given = {"calibration_trials": calibration_trials, "plan": plan, "initial": initial}
+    return history._of(**{k: arguments[k] for k in SETUP}, **counts, **given)
 
 
 # The arguments of a program that a sweep may hold arrays in, in the order of jax's dictionaries.
 PARTS = ("algorithm", "channel", "plan", "task")
+
+
+SETUP = ("key", "algorithm", "channel", "task")  # what a history remembers
 
 
 @functools.partial(compiled, static=("options", "axes"))

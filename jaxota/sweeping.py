@@ -1,5 +1,6 @@
 """`sweep`: many settings of one experiment at once, as arrays in step or as a product."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from jaxota.algorithms import Algorithm
 from jaxota.calibration import cached_plan
 from jaxota.errors import InputError
 from jaxota.history import DIMENSIONS, History
-from jaxota.simulation import PARTS, program
+from jaxota.simulation import PARTS, SETUP, program
 from jaxota.stages.channel import Channel
 from jaxota.study.grid import Grid
 from jaxota.study.study import Study
@@ -79,7 +80,11 @@ def sweep(
         options, axes, settings = over_settings(options, arguments)
         history = program(options, axes=axes, **arguments)
     history = inputs.nan_unless(checks, history)
-    return history.replace(settings=_short_names(settings, {*DIMENSIONS, *history.scores}))
+    settings = _short_names(settings, {*DIMENSIONS, *history.scores})
+    counts = {"rounds": options.rounds, "trials": trials, "every": every}
+    given = {"calibration_trials": calibration_trials, "plan": plan, "initial": initial}
+    ran = {k: arguments[k] for k in SETUP} | counts | given
+    return history.replace(settings=settings)._of(**ran)
 
 
 def swept_fields(arguments: dict[str, Any], *parts: str) -> list[str]:
@@ -178,4 +183,5 @@ def swept_history(dataset: Any) -> History:
             others = {k: size for k, size in sizes.items() if k != labels.dims[0]}
             repeated = labels.drop_vars(labels.coords).expand_dims(others).transpose(*names)
             settings[str(name)] = repeated.values.ravel()
-    return flat.replace(settings=settings, grid=tuple(sizes.items()))
+    whole = flat.replace(settings=settings, grid=tuple(sizes.items()))
+    return whole._of(**json.loads(dataset.attrs["description"]))

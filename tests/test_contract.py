@@ -138,7 +138,7 @@ def _check(task, channel, names, scores):
         assert (history.participants <= task.users).all()
         assert all((getattr(history, field) >= 0).all() for field in scores)
         data = history.to_xarray()
-        assert set(data.loss.dims) == {"trial", "evaluation"}
+        assert set(data.loss.dims) == {"trial", "round"}
         assert set(data.data_vars) == {
             field
             for field in vars(history)

@@ -9,6 +9,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import plots, reports
+from jaxota.history import LEDGERS
 from jaxota.simulation import program
 from jaxota.tasks import model_functions
 
@@ -212,7 +213,7 @@ def test_scores_of_any_name_reach_everything(logistic, tmp_path):
     reports.write(results, tmp_path)
     with open(tmp_path / "scored.csv", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["algorithm"] == "COTAF"]
-    assert {row["metric"] for row in rows} == {*history.scores, "diverged"}
+    assert {row["metric"] for row in rows} == {*history.scores, *LEDGERS, "diverged"}
     means = [float(row["mean"]) for row in rows if row["metric"] == "norm"]
     norms = results.dataset.norm.sel(algorithm="COTAF")
     np.testing.assert_allclose(means, norms.mean("trial"), rtol=1e-6)

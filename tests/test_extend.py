@@ -475,7 +475,7 @@ def test_a_small_transformer_learns_tokens():
     both = run(jo.cotaf(0.3, 5, 2, precode=jo.Online()), task=task, rounds=30, channel=quiet)
     perplexity = np.asarray(both.scores["perplexity"])[0]
     assert perplexity[-1] < perplexity[0] / 2 and both.loss[0, -1] < both.loss[0, 0] / 2
-    assert both.to_xarray().perplexity.dims == ("trial", "evaluation")
+    assert both.to_xarray().perplexity.dims == ("trial", "round")
 
 
 # Requirements on every part above

@@ -71,6 +71,51 @@ def test_files_give_back_every_bit(history, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
 
 
+def test_scores_and_ledgers_share_their_rounds(task):
+    run = jo.simulate(KEY, jo.fedavg(**LOCAL), jo.Channel(), task, 3, 2)
+    data = run.to_xarray()
+    assert data.gap.dims == data.energy.dims == ("trial", "round") and "evaluation" not in data.dims
+    np.testing.assert_array_equal(data.gap.sel(round=3), run.gap[:, 2])
+
+
+def test_a_history_says_what_was_run(history, swept, tmp_path):
+    """Every setting and the versions, also from a file; a changed history says nothing of it."""
+    task = jo.tasks.synthetic_regression(0, users=2, samples=5, dim=2)
+    run = jo.simulate(5, jo.fedavg(**LOCAL), jo.Channel(snr_db=7.0), task, 3, 2)
+    said = json.loads(run.to_xarray().attrs["description"])
+    assert said["channel"]["snr_db"] == 7.0 and said["task"]["users"] == 2
+    assert said["algorithm"]["local"]["step_size"] == 0.01 and said["key"] == {"key": [0, 5]}
+    assert (said["rounds"], said["trials"], said["every"]) == (3, 2, 1)
+    assert said["jaxota"] == jo.__version__ and said["jax"] == jax.__version__
+    run.save(tmp_path / "run.nc")
+    assert json.loads(jo.History.load(tmp_path / "run.nc").to_xarray().attrs["description"]) == said
+    assert "description" in swept.to_xarray().attrs
+    assert "description" not in run.replace(done=1).to_xarray().attrs
+    grid = jo.sweep(5, jo.fedavg(**LOCAL), jo.Channel(), task, 3, 2, over=jo.grid(snr_db=[0, 9]))
+    assert json.loads(grid.to_xarray().attrs["description"])["task"]["users"] == 2
+    assert repr(grid).splitlines()[:2] == [
+        "History: 2 snr_db × 2 trials × 3 rounds",
+        "  snr_db: 0, 9",
+    ]
+
+
+def test_the_summary_of_a_history_is_a_few_lines(history, adrift, swept):
+    last = f"{np.mean(history.gap[:, -1], dtype=float):.4g}"
+    assert repr(history).splitlines() == [
+        "History: 3 trials × 4 rounds",
+        f"  last gap, mean over trials: {last}",
+        f"  last loss, mean over trials: {np.mean(history.loss[:, -1], dtype=float):.4g}",
+        f"  results: {', '.join(history._results())}",
+    ]
+    assert f"last gap, mean over trials: {adrift.gap[2, -1]:.4g}\n" in repr(adrift)
+    assert "  diverged: 2 of 3 trials\n" in repr(adrift)
+    assert repr(swept).startswith("History: 2 setting × 2 trials × 3 rounds\n  snr_db: 3, inf\n")
+    assert "traced" not in repr(history)
+    seen = []
+    jax.jit(lambda h: seen.append(repr(h)) or h.gap)(history)
+    assert seen == ["History(gap, loss)"]
+
+
 def test_files_keep_the_scores_of_the_average(history, swept, tmp_path):
     """Which a study asks for; a score that is called like one is not taken for it."""
     scored = history.replace(average_scores={"gap": history.gap[:, -1], "loss": history.loss[:, 0]})

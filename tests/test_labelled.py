@@ -249,7 +249,7 @@ def test_initial_scales_sweep(task):
     assert run.accuracy.shape == (2, 3, 2) and list(run.settings) == ["init_scale"]
     alone = jo.simulate(KEY, algorithm, jo.Channel(), task.replace(init_scale=1.0), 2, 3)
     np.testing.assert_allclose(run.model[1], alone.model, rtol=1e-5, atol=1e-6)
-    assert run.to_xarray().accuracy.dims == ("setting", "trial", "evaluation")
+    assert run.to_xarray().accuracy.dims == ("init_scale", "trial", "round")
 
 
 @pytest.mark.slow

@@ -130,11 +130,11 @@ def test_results_are_labelled(task):
     snrs = [0.0, 10.0]
     history = jo.sweep(KEY, jo.cobaaf(**LOCAL), jo.Channel(snr_db=snrs), task, **OPTIONS)
     data = history.to_xarray()
-    assert data.gap.dims == ("setting", "trial", "evaluation")
-    assert data.model.dims == ("setting", "trial", "parameter")
+    assert data.gap.dims == ("snr_db", "trial", "round")
+    assert data.model.dims == ("snr_db", "trial", "parameter")
     np.testing.assert_array_equal(data.snr_db, snrs)
     np.testing.assert_array_equal(data["round"], [1, 2, 3, 4])
-    quiet = data.swap_dims(setting="snr_db").sel(snr_db=10.0)
+    quiet = data.sel(snr_db=10)
     np.testing.assert_array_equal(quiet.gap, history.gap[1])
     assert history.diverged.shape == (2, 3)
 
