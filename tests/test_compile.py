@@ -171,6 +171,26 @@ def test_an_unknown_number_of_turns_counts_once():
     assert hlo.cycles(CODE.replace("%s1_s2, 3", "%s1_s2, %s7")) == 2 + 7 + 5 * 6
 
 
+def test_a_loop_that_copies_rows_turns_as_often_as_they_need():
+    copying = CODE.replace("%s1_s1, 5 /* exit", "%s1_s1, %s7 /* exit")
+    copying = copying.replace(
+        "   0x4   : >> { }", "   0x4   : >> { %13 = dma.hbm_to_vmem /*hbm=*/%s8 }"
+    )
+    assert copying.count("dma") == 1
+    assert hlo.cycles(copying) == 2 + 3 * (7 + 6)
+    assert hlo.cycles(copying, rows=20) == 2 + 3 * 7 + 20 * 6  # 20 turns in all
+
+
+def test_rows_that_a_fusion_gathers_are_counted():
+    rows = "gather(%table, %drawn), offset_dims={1}, slice_sizes={1,784}"
+    head = "%fused (table: bf16[6,784]) -> bf16[5,4,784] {"
+    text = f"{head}\n  ROOT %g = bf16[5,4,784]{{2,1,0}} {rows}\n}}"
+    program = hlo.parse(text)
+    fusion = hlo.Op("f", "bf16[5,4,784]{2,1,0}", "fusion", (), "), kind=kCustom, calls=%fused")
+    assert hlo.rows_gathered(program, fusion) == 20
+    assert hlo.rows_gathered(program, fusion._replace(rest=")")) == 0
+
+
 def test_launches_in_graphs_are_counted_loop_by_loop():
     assert hlo.graphs(THUNKS) == [1.0, 0.5, 0.0]
 

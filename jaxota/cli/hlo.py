@@ -168,26 +168,46 @@ _JUMP = re.compile(r"sbr\.rel (?:\(!?(%p\w+)\) )?target = \$region(\d+)")
 DELAY = 4  # bundles after a jump that run before it is taken
 
 
-def cycles(code: str) -> int:
+def rows_gathered(program: Program, op: Op) -> int:
+    """Return how many rows a fusion gathers; 0 if none."""
+    inner = [each for name in op.called("calls") for each in program[name]]
+    for each in inner:
+        if each.opcode == "gather" and (size := re.search(r"slice_sizes={([\d,]+)}", each.rest)):
+            result = _SHAPE.search(each.type)
+            given = [result[2] if result else "", size[1]]
+            whole, row = (math.prod(int(x) for x in dims.split(",") if x) for dims in given)
+            return whole // row
+    return 0
+
+
+def cycles(code: str, rows: int = 0) -> int:
     """Return how many bundles of libtpu's machine code run: those of a loop as often as it turns.
 
-    A loop whose number of turns is not in the code is counted once.
+    A loop whose number of turns is not in the code is counted once, unless it copies rows from main
+    memory: then as often as its copies need for so many `rows`.
     """
     bundles = _BUNDLE.split(code)[1:]
     starts: dict[str, int] = {}
     for here, bundle in enumerate(bundles):
         for region in re.findall(r"Start(?:/End empty)? region (\d+)", bundle):
             starts.setdefault(region, here)
-    times = [1] * len(bundles)
+    times: list[float] = [1] * len(bundles)
+    whole: set[int] = set()  # bundles whose times are those of the whole code, loops around or not
     for here, bundle in enumerate(bundles):
         for test, region in _JUMP.findall(bundle):
             if (start := starts.get(region, here + 1)) > here:
                 continue
             compared = re.search(rf"{test} = scmp\.\w+\.[su]32\.totalorder ([^;}}/]*)", code)
             limit = re.search(r", (\d+)\s*$", compared[1]) if compared else None
-            for inside in range(start, min(here + DELAY + 1, len(bundles))):
-                times[inside] *= int(limit[1]) if limit else 1
-    return sum(times)
+            inside = set(range(start, min(here + DELAY + 1, len(bundles)))) - whole
+            turns = int(limit[1]) if limit else 1.0
+            copies = sum(bundles[n].count("dma.hbm_to_vmem") for n in inside)
+            if limit is None and copies and rows:
+                whole |= inside
+                turns = rows / copies
+            for n in inside:
+                times[n] *= turns
+    return round(sum(times))
 
 
 def graphs(thunks: str) -> list[float]:

@@ -113,11 +113,13 @@ def _kernels(
 def _tpu(chip: Chip, program: Program, run: list[Use], dump: Path) -> list[_Cost]:
     """Price each operation: its bundles at the clock, or its padded bytes, the larger."""
     bundles = {}
+    rows = {use.op.name: hlo.rows_gathered(program, use.op) for use in run}
     for path in dump.glob("*-final_bundles.txt"):
         stamp, _, name = path.name.partition("-")
         if stamp.isdigit() and "schedule-analysis" not in name:
             name = re.sub(r"-\d+-final_bundles\.txt$", "", name)
-            bundles[name] = hlo.cycles(path.read_text(encoding="utf-8", errors="replace"))
+            code = path.read_text(encoding="utf-8", errors="replace")
+            bundles[name] = hlo.cycles(code, rows.get(name, 0))
     types = {op.name: op.type for ops in program.values() for op in ops}
 
     def content(use: Use) -> object:
