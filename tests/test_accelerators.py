@@ -50,6 +50,20 @@ def test_weighing_samples_is_the_gradient_on_their_rows():
         np.testing.assert_allclose(weighed, rows, rtol=2e-5, atol=1e-7)
 
 
+def test_rows_by_products_are_the_drawn_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    large = rng.normal(size=(3, 7, 4)) * 10.0 ** rng.integers(-20, 20, (3, 7, 4))
+    layout = softmax(large).layout
+    monkeypatch.setattr(type(layout), "_on", lambda self, params, rows: rows)
+    for user in range(3):
+        products, rows = (
+            layout._of_products(None, user, SAMPLES),
+            layout._of_rows(None, user, SAMPLES),
+        )
+        jax.tree.map(np.testing.assert_array_equal, products, rows)
+        assert [x.dtype for x in rows] == ["float32", "int32"]
+
+
 def test_samples_that_were_not_drawn_do_not_count_even_if_infinite():
     problem = regression()
     far = problem.replace(targets=problem.targets.at[:, 2].set(jnp.inf))
@@ -67,6 +81,32 @@ def test_cross_entropy_by_one_hot_labels_is_that_by_numbers():
     np.testing.assert_allclose(
         _one_hot_cross_entropy(logits, labels), loss(logits, labels), rtol=1e-6
     )
+
+
+def test_a_convolution_by_sums_is_that_by_products():
+    from jaxota.tasks import models
+
+    k_kernel, k_images, k_slope = jax.random.split(jax.random.key(0), 3)
+    kernel, slope = jax.random.normal(k_kernel, (18, 4)), jax.random.normal(k_slope, (4, 5, 3, 2))
+    shifted = list(jax.random.normal(k_images, (9, 2, 5, 3, 2)))
+    ways = models._sum_of_images, models._product_of_patches
+    sums, products = (jax.vjp(way, kernel, shifted) for way in ways)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(sums[0], products[0], **tolerance)
+    for ours, theirs in zip(*(jax.tree.leaves(v[1](slope)) for v in (sums, products)), strict=True):
+        np.testing.assert_allclose(ours, theirs, **tolerance)
+
+
+def test_a_small_convolution_is_a_sum_on_tpu():
+    def products(channels, platform):
+        module = jo.tasks.CNN(3, channels=channels)
+        x = jnp.zeros((2, 8, 8))
+        params = jax.eval_shape(module.init, jax.random.key(0), x)
+        program = jax.export.export(jax.jit(module.apply), platforms=[platform])
+        return program(params, x).mlir_module().count("stablehlo.dot_general")
+
+    assert products((4,), "tpu") == 1 and products((4,), "cpu") == 2  # one is of the dense layer
+    assert products((64,), "tpu") == 2  # for the matrix unit
 
 
 def test_each_platform_has_its_branch():
@@ -91,9 +131,9 @@ def test_the_precision_of_networks_is_that_of_jax():
         gradient = jax.jit(lambda params: task.layout.gradient(params, 1, SAMPLES))
         return jax.export.export(gradient, platforms=["tpu"])(params).mlir_module()
 
-    assert "HIGHEST" not in lowered()
+    assert lowered().count("[HIGHEST") == 1  # the product that takes the drawn rows
     with jax.default_matmul_precision("highest"):
-        assert "HIGHEST" in lowered()
+        assert lowered().count("[HIGHEST") > 1 and "DEFAULT" not in lowered()
     problem = regression()
     gradient = jax.jit(lambda model: problem.gradient(model, 1, SAMPLES))
     text = jax.export.export(gradient, platforms=["tpu"])(jnp.zeros(4)).mlir_module()

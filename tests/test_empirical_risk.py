@@ -174,6 +174,9 @@ def test_what_loops_and_calls_compute_is_counted():
     assert model_functions.count_computed(called, x) == 20
     either = model_functions.count_computed(lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), x)
     assert either == 20
+    # Branches by platform compute the same: only the default one counts.
+    ways = {"tpu": lambda x: jnp.sin(jnp.cos(x)), "default": jnp.sin}
+    assert model_functions.count_computed(lambda x: jax.lax.platform_dependent(x, **ways), x) == 10
     assert model_functions.count_computed(lambda x: x, x) == 0
     # What all trials have in common, here the cosine, takes its room once.
     assert (

@@ -23,13 +23,14 @@ MEMORY = 2**30  # bytes of working memory that the trials in flight may take on 
 # measured by benchmarks/throughput/in_flight.py.
 CACHE = 2**23
 # On GPU and TPU, the share of a device's memory that the trials in flight may take, if it is more
-# than MEMORY: by the compiler's figures for an H100, more make fig1 slower. On GPU, FILLED trials
-# may take up to half of it: with fewer, the CNN leaves cores of an H100 idle.
+# than MEMORY: by the compiler's figures for an H100, more make fig1 slower. FILLED trials may take
+# up to half of it: with fewer, the CNN leaves cores of an H100, or lanes of a TPU, idle.
 SHARE, FILLED = 1 / 32, 256
-# On TPU, the bytes that their users' steps should take, so that they stay in the core's own memory:
-# few in a row of LANES trials or more, as the compiler likes to put trials last, else all that fit.
-# Chosen by its figures for fig1, fig4 and the CNN (docs/accelerators.md).
-VECTOR_MEMORY, ROW_MEMORY = 2**24, 2**28
+# On TPU, the bytes that their users' steps should take, so that they stay in the core's own memory.
+# A row of LANES trials may take ROW_MEMORY, as the compiler likes to put trials last; if it would
+# take more, there are as many as fit LARGE_MEMORY. Chosen by its figures for fig1, fig4 and the CNN
+# (docs/accelerators.md).
+VECTOR_MEMORY, LARGE_MEMORY, ROW_MEMORY = 2**24, 2**27, 2**30
 LANES = 128
 KEYS = 112  # bytes of a round's seven random keys, and of the keys they are split from
 # Most work between two signs of progress: users of all trials, and products.
@@ -65,10 +66,9 @@ def trials_at_once(
     else:
         memory = device_memory() or 0
         most = max(MEMORY, int(SHARE * memory)) // per_trial
-        if devices.platform() == "gpu":
-            most = max(most, min(FILLED, memory // 2 // per_trial))
+        most = max(most, min(FILLED, memory // 2 // per_trial))
         if devices.platform() == "tpu":
-            row = LANES if LANES * per_step <= ROW_MEMORY else ROW_MEMORY // 2 // per_step
+            row = LANES if LANES * per_step <= ROW_MEMORY else LARGE_MEMORY // per_step
             most = min(most, max(row, VECTOR_MEMORY // per_step))
     return max(1, most)
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jaxota._core import files
-from jaxota.cli import price, targets
+from jaxota.cli import price, process, targets
 from jaxota.cli.targets import Target
 from jaxota.errors import InputError
 
@@ -40,6 +40,9 @@ def report(name: str, options: dict[str, Any], where: str, tell: Callable[..., N
     if target is not None:
         targets.require(target)
         os.environ.update(targets.OFFLINE)  # before JAX begins
+        process.announce(f"the CPU here, to compile for {where}")
+    else:
+        process.start_jax()
     from jaxota.cli import run
 
     chosen = run.load(name)

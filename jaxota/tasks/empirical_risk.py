@@ -26,9 +26,10 @@ from jaxota.tasks import model_functions
 from jaxota.tasks.sample_tables import Columns, of_any, of_users
 from jaxota.tasks.weights import check_weights, times_weights
 
-# On TPU, a minibatch gradient weighs all samples of a user in place of gathering rows, if they
-# compute at most so many times the numbers that those rows hold (docs/accelerators.md).
-WEIGHED = 8
+# TPUs gather rows slowly (docs/accelerators.md). There, a minibatch gradient weighs all samples of
+# a user if they compute at most WEIGHED times the numbers that the rows hold; else the rows are
+# products with the samples of a user, if these are at most MULTIPLIED numbers.
+WEIGHED, MULTIPLIED = 8, 2**17
 
 
 @part
@@ -180,9 +181,13 @@ class Parameters(NamedTuple):
     def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
         task = self.task
         computed = task._size[1] * model_functions.activations(task.start, task.loss, task.columns)
-        if computed > WEIGHED * samples.size * task.columns.width:
+        if computed <= WEIGHED * samples.size * task.columns.width:
+            on_tpu = self._of_weights
+        elif task._size[1] * task.columns.width <= MULTIPLIED:
+            on_tpu = self._of_products
+        else:
             return self._of_rows(params, user, samples)
-        branches = {"tpu": self._of_weights, "default": self._of_rows}
+        branches = {"tpu": on_tpu, "default": self._of_rows}
         return jax.lax.platform_dependent(params, user, samples, **branches)
 
     def _of_weights(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
@@ -202,7 +207,25 @@ class Parameters(NamedTuple):
             lambda x: x.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False),
             self.task._rows,
         )
-        return jax.grad(lambda p: self.task.losses(self._transpose(p), batch).mean())(params)
+        return self._on(params, batch)
+
+    def _of_products(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        """Take rows by products with zeros and ones, which are exact in float32."""
+        drawn = samples[:, None] == jnp.arange(self.task._size[1])[None]
+
+        def rows(table: Array | None) -> Array | None:
+            if table is None:
+                return None
+            if table.dtype == jnp.int32:
+                return jnp.where(drawn[..., None], table[user][None], 0).sum(1)
+            ones = drawn.astype(table.dtype)
+            return jnp.einsum("bs,sc->bc", ones, table[user], precision="highest")
+
+        return self._on(params, (rows(self.task.numbers), rows(self.task.wholes)))
+
+    def _on(self, params: Any, rows: Any) -> Any:
+        """Return the gradient of the mean loss on rows of both tables."""
+        return jax.grad(lambda p: self.task.losses(self._transpose(p), rows).mean())(params)
 
     def full_gradient(self, params: Any, user: Any) -> Any:
         task = self.task

@@ -94,7 +94,9 @@ def _count(jaxpr: Any, variables: Iterable[Any], kept: bool) -> int:
         if eqn.primitive.name in ("reshape", "squeeze"):  # the same numbers again
             continue
         turns = eqn.params.get("length", 1) if kept and eqn.primitive.name == "scan" else 1
-        inside = sum(_count(inner, inner.invars, kept) for inner in _inner(eqn.params))
+        # Of branches by platform the last, the default: the others compute the same in other ways.
+        first = -1 if eqn.params.get("branches_platforms") else 0
+        inside = sum(_count(i, i.invars, kept) for i in [*_inner(eqn.params)][first:])
         numbers += max(turns * inside, sum(getattr(var.aval, "size", 0) for var in eqn.outvars))
     return numbers
 

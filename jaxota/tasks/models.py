@@ -1,5 +1,6 @@
 """Small flax modules from images [sample, ...] to logits [sample, classes]."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -85,8 +86,13 @@ def _widths(name: str, widths: Any) -> tuple[int, ...]:
     return tuple(inputs.whole(f"{name}[{n}]", width, 1) for n, width in enumerate(widths))
 
 
+# A convolution whose kernel has at most so many numbers is a sum of images on TPU, a larger one a
+# product, which the matrix unit is for (docs/accelerators.md).
+SUMMED = 512
+
+
 class _Convolution(nn.Module):
-    """A 3×3 convolution with zero padding, as a product of matrices.
+    """A 3×3 convolution with zero padding, as a product of matrices, or on TPU as a sum.
 
     Every user and trial has weights of its own, for which `nn.Conv` becomes a grouped convolution;
     few processors have a fast routine for that.
@@ -98,14 +104,37 @@ class _Convolution(nn.Module):
     def __call__(
         self, x: Float[Array, "channel height width sample"]
     ) -> Float[Array, "features height width sample"]:
-        channels, height, width, samples = x.shape
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (9 * channels, self.features))
+        channels, height, width, _ = x.shape
+        size = 9 * channels, self.features
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), size)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         shifted = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-        patches = jnp.concatenate(shifted).reshape(len(kernel), -1)
-        convolved = _product(kernel, patches) + bias[:, None]
-        return convolved.reshape(self.features, height, width, samples)
+        if kernel.size <= SUMMED:
+            branches = {"tpu": _sum_of_images, "default": _product_of_patches}
+            convolved = jax.lax.platform_dependent(kernel, shifted, **branches)
+        else:
+            convolved = _product_of_patches(kernel, shifted)
+        return convolved + bias[:, None, None, None]
+
+
+def _product_of_patches(
+    kernel: Float[Array, "k features"], shifted: list[Float[Array, "channel height width sample"]]
+) -> Float[Array, "features height width sample"]:
+    patches = jnp.concatenate(shifted).reshape(len(kernel), -1)
+    return _product(kernel, patches).reshape(-1, *shifted[0].shape[1:])
+
+
+def _sum_of_images(
+    kernel: Float[Array, "k features"], shifted: list[Float[Array, "channel height width sample"]]
+) -> Float[Array, "features height width sample"]:
+    """Add up the images times their weights: TPUs then put the trials last, which fill its lanes.
+
+    A product of so few rows would leave the matrix unit empty, and its operands be copied for it.
+    """
+    images = [image for each in shifted for image in each]
+    weighed = (k[:, None, None, None] * x[None] for k, x in zip(kernel, images, strict=True))
+    return functools.reduce(jnp.add, weighed)
 
 
 @jax.custom_vjp
