@@ -11,7 +11,7 @@ from flax import nnx
 
 import jaxota as jo
 from jaxota._core import arguments as _arguments
-from jaxota._core import devices as _devices
+from jaxota._core import capacity
 from jaxota.simulation import program
 from jaxota.tasks import model_functions
 
@@ -217,13 +217,13 @@ def test_memory_in_flight_is_bounded_by_its_estimate(monkeypatch):
     x, y = rng.random((users, 60, 20, 20), np.float32), rng.integers(0, 10, (users, 60))
     task = jo.tasks.classification(jo.tasks.CNN(10, (8,)), (x, y), (x[0], y[0]))
     algorithm = jo.scaffold(0.1, 2, 20)
-    monkeypatch.setattr(_devices, "CACHE", _devices.MEMORY)  # both trials at once
+    monkeypatch.setattr(capacity, "CACHE", capacity.MEMORY)  # both trials at once
     needed = []
     for trials in (1, 3):
         arguments, options = _arguments.experiment(KEY, algorithm, jo.Channel(), task, 2, trials)
         compiled = program.lower(options, **arguments).compile()
         needed.append(compiled.memory_analysis().temp_size_in_bytes)
-    estimate = _devices.bytes_per_trial([algorithm], task)
+    estimate = capacity.bytes_per_trial([algorithm], task)
     per_trial = (needed[1] - needed[0]) / 2
     assert estimate / 20 < per_trial < estimate
 
