@@ -7,10 +7,10 @@ import numpy as np
 import optax
 
 import jaxota as jo
-from jaxota._core import devices as _devices
+from jaxota._core import capacity
 
 if "ROWS" in os.environ:  # trials of all settings in a chunk
-    _devices.rows_at_once = lambda *_: int(os.environ["ROWS"])
+    capacity.rows_at_once = lambda *_: int(os.environ["ROWS"])
 
 _numbers = np.random.default_rng(0)
 _features, _targets = (_numbers.standard_normal(shape) for shape in ((4, 15, 6), (4, 15)))

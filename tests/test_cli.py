@@ -19,7 +19,7 @@ from processes import without_devices
 
 import jaxota as jo
 from jaxota import figures
-from jaxota._core import cache
+from jaxota._core import cache, capacity
 from jaxota._core import devices as _devices
 from jaxota.cli import main as cli
 from jaxota.cli import process, run
@@ -117,7 +117,7 @@ def test_numbers_are_those_of_simulate(small):
 @pytest.mark.slow
 def test_trials_in_pieces_are_the_same_trials(fig1, small, monkeypatch):
     whole = xarray.load_dataset(fig1[0] / "fig1.nc", engine="h5netcdf")
-    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 3)
+    monkeypatch.setattr(capacity, "rows_at_once", lambda *_: 3)
     numbers, compute = [], StudyJob.compute
 
     def counted(job, layout, number, *rest):
@@ -522,7 +522,7 @@ def test_an_experiment_of_ones_own_is_run(sweep, capsys, tmp_path):
 
 
 def test_shards_of_an_experiment_come_together(sweep, capsys, monkeypatch):
-    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 1)
+    monkeypatch.setattr(capacity, "rows_at_once", lambda *_: 1)
     command = ["run", "experiment.py:floors", "--trials", "3", "--out", "out", "--shard"]
     assert cli.main([*command, "1/2"]) == 0
     printed = capsys.readouterr().out

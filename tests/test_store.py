@@ -22,7 +22,7 @@ from agree import assert_same_bits, assert_same_numbers
 from small_study import small
 
 import jaxota as jo
-from jaxota._core import devices as _devices
+from jaxota._core import capacity
 from jaxota._core.part import describe, difference
 from jaxota.cli import main as cli
 from jaxota.study import compile as compile_
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def chunks_of_three(monkeypatch):
-    monkeypatch.setattr(_devices, "rows_at_once", lambda *_: 3)
+    monkeypatch.setattr(capacity, "rows_at_once", lambda *_: 3)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def finished(tmp_path_factory):
     """A finished store, to be copied, and what the study gives in memory."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_devices, "rows_at_once", lambda *_: 3)
+        patch.setattr(capacity, "rows_at_once", lambda *_: 3)
         STUDY.run(folder)
         return folder, STUDY.run()
 
