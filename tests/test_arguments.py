@@ -103,7 +103,7 @@ BAD = [
     (_plan(2, 4, model_mean=[["a"]]), "plan.model_mean must be a number or an array"),
     ({"task": np.ones((2, 3))}, "task must be a part of its kind, such as jo.tasks.synthetic"),
     ({"task": type(jo.tasks.synthetic_regression(0))}, "task must be a part of its kind, such as"),
-    (_local(steps=None), "algorithm.local.steps must be a whole number ≥ 1, got None"),
+    (_local(steps=None), "algorithm.local.steps must be given, or epochs, got None"),
     (_local(step_size=True), "algorithm.local.step_size must be a number or an array, got True"),
     (_local(step_size=1j), "algorithm.local.step_size must be a number or an array, got 1j"),
     (_local(step_size=1e-40), "algorithm.local.step_size must be ≥ 1.2e-38, the least that a"),
@@ -139,7 +139,7 @@ BAD = [
     (_local(server=3), "algorithm.server must be a part of its kind, such as jo.ReplaceModel()"),
     (
         _local(server=jo.MMSE()),
-        "algorithm.server must be one such as jo.ReplaceModel(), or an optax",
+        "algorithm.server.__call__ must be a method that takes (aggregate, state)",
     ),
     (_local(compress=jo.Online()), "algorithm.compress must be one such as jo.Uncompressed()"),
     ({"channel": jo.Channel(noise=jo.Online())}, "channel.noise must be one such as jo.Gaussian()"),

@@ -192,7 +192,7 @@ def test_figures_have_options_as_experiments_have():
     assert study.every == 5 and study.metric == "accuracy"
     study = fig1.study(algorithms="WISE, scaffold")  # also one that the figure does not have
     assert list(study.algorithms) == ["WISE", "SCAFFOLD (noise-free)"] and study.reference == "WISE"
-    assert study.algorithms["WISE"] == jo.wise(1e-2, 10, 10)
+    assert repr(study.algorithms["WISE"]) == repr(jo.wise(1e-2, 10, 10))
     with pytest.raises(jo.InputError, match="speed is not an option of fig1: choose from seed, tr"):
         fig1.study(speed=2)
 

@@ -192,4 +192,4 @@ def test_arrays_inside_optax_are_refused(task, start, rates):
         with pytest.raises(jo.InputError, match=f"^{path} must hold numbers, not arrays"):
             _run(jo.cotaf(**LOCAL, **more), task, start)
     steps = optax.join_schedules([optax.constant_schedule(0.1), optax.constant_schedule(0.2)], [3])
-    assert not inputs._holds_array(optax.sgd(steps))
+    assert not inputs._holds_array(optax.sgd(steps), task.dim)

@@ -373,7 +373,7 @@ def check_direction(
         raise InputError(
             f"{path} must be an optax transformation such as {like}, got {shown(optimizer)}"
         )
-    if _holds_array(optimizer):
+    if _holds_array(optimizer, dim):
         hint = "jo.ReplaceModel(rate=[…])" if downhill else "step_size=[…]"
         raise InputError(
             f"{path} must hold numbers, not arrays, which a sweep would not see inside an optax "
@@ -398,15 +398,20 @@ def check_direction(
         )
 
 
-def _holds_array(value: Any) -> bool:
-    """Return whether an optax transformation was made with a list or an array for a number."""
+def _holds_array(value: Any, dim: int) -> bool:
+    """Return whether an optax transformation was made with a list or an array for a number.
+
+    Arrays [d] do not count: they are one number for each coordinate of the model.
+    """
     if isinstance(value, tuple):
-        return any(map(_holds_array, value))
+        return any(_holds_array(each, dim) for each in value)
     if isinstance(value, types.FunctionType):
         library = value.__module__.startswith("optax.") and "schedule" not in value.__module__
-        return library and any(_holds_array(cell.cell_contents) for cell in value.__closure__ or ())
+        cells = value.__closure__ or ()
+        return library and any(_holds_array(cell.cell_contents, dim) for cell in cells)
     numbers_alone = isinstance(value, list) and all(isinstance(x, numbers.Real) for x in value)
-    return numbers_alone or (isinstance(value, jax.Array | np.ndarray) and value.ndim > 0)
+    array = isinstance(value, jax.Array | np.ndarray) and value.shape not in ((), (dim,))
+    return numbers_alone or array
 
 
 @functools.lru_cache(maxsize=64)
