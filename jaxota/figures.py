@@ -82,8 +82,10 @@ class Figure:
         check_options(self, options)
         counts = {name: options.pop(name, getattr(self, name)) for name in ("trials", "rounds")}
         names = options.pop("algorithms", None)
-        algorithms = choose(self._known(), names) if names else self.algorithms
-        reference = self.reference if self.reference in algorithms else next(iter(algorithms))
+        algorithms, reference = self.algorithms, self.reference
+        if names:
+            algorithms = choose(self._known(), names)
+            reference = reference if reference in algorithms else next(iter(algorithms))
         channel = {name: options.pop(name) for name in ("snr_db", "snr_per") if name in options}
         k_data, k_trials = jax.random.split(jax.random.key(inputs.seed(seed)))
         task, settings = self.task(k_data), Grid()
