@@ -69,6 +69,8 @@ from .stages.fading import Fading as Fading
 from .stages.fading import nakagami as nakagami
 from .stages.fading import rayleigh as rayleigh
 from .stages.fading import rician as rician
+from .stages.geometry import Cell as Cell
+from .stages.geometry import cell as cell
 from .stages.local import SGD as SGD
 from .stages.local import ControlVariateSGD as ControlVariateSGD
 from .stages.local import LocalUpdate as LocalUpdate

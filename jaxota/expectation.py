@@ -20,6 +20,7 @@ from jaxota.algorithms import Algorithm
 from jaxota.calibration import noise_free
 from jaxota.errors import InputError
 from jaxota.stages.channel import Channel, Ideal
+from jaxota.stages.geometry import Cell
 from jaxota.tasks.problem import Task
 from jaxota.theory import links
 from jaxota.theory.recursion import run
@@ -150,6 +151,8 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
     why = "for exact curves: jo.simulate runs it"
     if getattr(task, "redraw", False) or not hasattr(jax.eval_shape(task.problem, 0), "hessians"):
         raise InputError(f"task must be least squares with one set of data {why}")
+    if isinstance(channel.gains, Cell):
+        raise InputError(f"channel.gains must be numbers, such as cell.gains, {why}")
     if getattr(task, "weights", None) is not None:
         raise InputError(f"task.weights must be None {why}")
     if getattr(algorithm.local, "linear_steps", lambda: None)() is None:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from jaxota import stats, style
@@ -15,6 +16,7 @@ from jaxota._core.part import Numbers
 from jaxota.errors import InputError
 from jaxota.history import LEDGERS, History
 from jaxota.reports import map_axes
+from jaxota.stages.geometry import Cell
 
 Band = tuple[np.ndarray, stats.Interval]  # rounds or swept values, and the interval there
 
@@ -129,6 +131,37 @@ def partition(task: Any, title: str = "") -> Figure:
         axes.set_xlabel("user $i$")
         axes.set_ylabel("label")
         figure.colorbar(image, ax=axes, label="samples", pad=0.02)
+        axes.set_title(title, fontsize=7)
+    return figure
+
+
+def cell(placed: Cell, snr_db: Numbers | None = None, title: str = "") -> Figure:
+    """Draw the users of a cell around the server, coloured by their mean gain or average SNR.
+
+    Args:
+        placed: `jo.cell(...)`; where trials redraw it, one more draw is shown.
+        snr_db: that of the channel, to show average SNRs in the place of gains.
+        title: above the figure.
+    """
+    if not isinstance(placed, Cell):
+        raise InputError(f"placed must be a jo.cell(...), got {inputs.shown(placed)}")
+    inputs.words("title", title)
+    level = inputs.number("snr_db", 0.0 if snr_db is None else snr_db)
+    if level.ndim or any(inputs.extra_axes(placed, "placed").values()):
+        raise InputError("placed must be one cell, and snr_db one number, got an array to sweep")
+    (x, y), values = np.asarray(placed.positions).T, np.asarray(placed.snr_db(level))
+    with matplotlib.rc_context(style.rc_params()):
+        figure = Figure(figsize=(style.width(1), 2.9), dpi=300, layout="constrained")
+        axes = figure.add_subplot(aspect="equal")
+        for radius in (float(placed.nearest), float(placed.radius)):
+            axes.add_patch(Circle((0.0, 0.0), radius, fill=False, linewidth=0.5, color="0.6"))
+        users = axes.scatter(x, y, c=values, s=12, cmap="viridis", label="user")
+        axes.plot(0.0, 0.0, "k^", markersize=5, label="server")
+        axes.set_xlabel("distance east of the server")
+        axes.set_ylabel("distance north")
+        label = "mean gain (dB)" if snr_db is None else "average SNR (dB)"
+        figure.colorbar(users, ax=axes, label=label, pad=0.02)
+        axes.legend(loc="upper right")
         axes.set_title(title, fontsize=7)
     return figure
 

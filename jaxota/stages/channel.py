@@ -26,6 +26,7 @@ from jaxota.errors import InputError
 from jaxota.stages.answers import Link, ideal_link
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.fading import Fades, Keys, Links, NoFading
+from jaxota.stages.geometry import Cell
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class Channel:
         power: P, the budget of the model block.
         control_power: the budget of the control block; None for P.
         fading: `rayleigh(...)`, `rician(...)` or `nakagami(...)`; by default none.
-        gains: [user] the users' mean power gains under fading; None for 1.
+        gains: [user] the users' mean power gains under fading, or a `cell(...)` that has them; None
+            for 1.
         participants: size of a uniformly drawn set of users that alone transmit, the paper's AS4;
             None for all.
         snr_per: reference of the signal-to-noise ratio, "vector" or "symbol".
@@ -135,7 +137,7 @@ class Channel:
     power: Traced[Scalar] = traced(default=1.0, above=0.0)
     control_power: Traced[Scalar | None] = traced(default=None, above=0.0)
     fading: Fades = NoFading()
-    gains: Traced[PerUser | None] = traced(default=None, rank=1, at_least=0.0)
+    gains: Traced[PerUser | Cell | None] = traced(default=None, rank=1, at_least=0.0)
     participants: Traced[Int[Array, ""] | None] = traced(default=None, dtype="int32")
     snr_per: str = static(default="vector", one_of=("vector", "symbol"))
     noise: Noise = Gaussian()
@@ -160,9 +162,16 @@ class Channel:
     carry = Carrier.carry
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return self.fading.start(key, users)
+        memory = self.fading.start(key, users)
+        # Drawn once in a trial: users stay where they are.
+        return (memory, self.gains.draw(key).gains) if isinstance(self.gains, Cell) else memory
 
     def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
+        if isinstance(self.gains, Cell):
+            memory, mean = memory
+            channel = self.replace(gains=mean)
+            model, control, memory = channel.links(keys, memory, users, dim, controlled)
+            return model, control, (memory, mean)
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         over = jnp.stack([jnp.float32(1.0), self.power / self.control_budget])
         noise = dim * self.noise_ratio(dim) * over  # d·sw2/P of either block
@@ -180,10 +189,11 @@ class Channel:
 
     def check(self, path: str, setting: "Setting") -> None:
         users = setting.task.users
-        if self.gains is not None and self.gains.shape[-1] != users:
+        numbers = self.gains if not isinstance(self.gains, Cell) else None
+        if numbers is not None and numbers.shape[-1] != users:
             raise InputError(
                 f"channel.gains must have one entry for each of {users} users, "
-                f"got shape {list(self.gains.shape)}"
+                f"got shape {list(numbers.shape)}"
             )
         if self.participants is not None:
             good = (self.participants >= 1) & (self.participants <= users)
