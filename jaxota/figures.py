@@ -39,6 +39,7 @@ class Figure:
         every: rounds from one score to the next.
         metric: the score of the table and the picture.
         reference: the algorithm that the others are compared with, trial by trial.
+        takes: about how long it takes on two cores, compilation included.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Figure:
     every: int = 1
     metric: str = "gap"
     reference: str = "COTAF"
+    takes: str = ""
 
     @property
     def title(self) -> str:
@@ -193,13 +195,14 @@ _BALANCED = Images("mnist", _softmax_regression, iid())
 _IMBALANCED = Images("mnist", _softmax_regression, label_skew(0.2))
 
 _ALL = (
-    _regression("fig1", users=20, steps=10),
-    _regression("fig2", users=200, steps=10),
-    _regression("fig3", users=20, steps=20),
+    _regression("fig1", users=20, steps=10, takes="10 s"),
+    _regression("fig2", users=200, steps=10, takes="1 min"),
+    _regression("fig3", users=20, steps=20, takes="15 s"),
     _regression(
         *("fading", 20, 10, "regression over Rayleigh fading, N = 20, K = 10", _OVER_FADING),
         fading=_FADING,
         draw={"by_algorithm": True},
+        takes="1 min",
     ),
     _regression(
         *("csi", 20, 10, "regression, Rayleigh fading, imperfect CSI, N = 20, K = 10"),
@@ -207,14 +210,17 @@ _ALL = (
         channel=Channel(fading=rayleigh()),
         fading=_CSI,
         draw={"values": _CSI_ERRORS, "label": "variance of the channel estimate's error"},
+        takes="1 min",
     ),
     _images(
         *("fig4", "balanced {dataset}; softmax regression, N = 10, K = 5", _BALANCED, 1e-2),
         "noisy FedAvg, COTAF, BAAF, FedAvg (noise-free)",
+        takes="2 min",
     ),
     _images(
         *("fig5", "imbalanced {dataset}; softmax regression, N = 10, K = 5", _IMBALANCED, 1e-2),
         "COTAF, COBAAF, SCAFFOLD (noise-free)",
+        takes="2 min",
     ),
     _images(
         *("cnn", "balanced {dataset}; small CNN, N = 10, K = 5", Images("digits", _small_cnn), 0.2),
@@ -222,6 +228,7 @@ _ALL = (
         rounds=40,
         trials=10,
         every=2,
+        takes="2 min",
     ),
 )
 FIGURES = {figure.name: figure for figure in _ALL}

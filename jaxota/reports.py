@@ -155,7 +155,7 @@ def study_report(
     done, chunks = (dataset.attrs.get(k) for k in ("chunks_done", "chunks"))
     sizes = " × ".join(f"{dataset.sizes[axis]} {axis}" for axis in axes) or "one setting"
     ending = "" if seed is None else f", seed {seed}"
-    ending += "" if done == chunks else f", {done} of {chunks} chunks so far"
+    ending += "" if done == chunks else f", {done} of {counted(chunks, 'chunk')} so far"
     return Report(
         name=name,
         caption=f"{name}: {title or sizes}, {snr}; "
@@ -251,11 +251,9 @@ def _remarks(dataset: Any, finals: Any) -> list[str]:
     most = int(finals.trials.max())
     sizes = {a: dataset.sizes[a] for a in dataset.attrs["axes"] if dataset.sizes[a] > 1}
     lines = [
-        f"± is a 95 % interval over {counted(most, 'trial')}. Power ratio: max_i ‖x_i‖²/P of the "
-        "larger block, mean over trials, largest of all rounds (up to 1 is within the budget)."
+        f"± is a 95 % interval over {counted(most, 'trial')}; "
+        "a power ratio above 1 exceeds the budget."
     ]
-    if sizes:
-        lines[0] += " Differences are to the same setting."
     if len(finals) > ROWS:
         lines.append(f"The first {ROWS} of {len(finals)} rows; the CSV has all.")
     if len(sizes) > 2:

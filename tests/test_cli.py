@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -292,7 +293,7 @@ def test_bad_input_is_one_line_and_exit_code_2(options, words, capsys, tmp_path,
 def test_list_and_version(capsys):
     assert cli.main(["list"]) == 0
     printed = capsys.readouterr().out
-    *lines, devices = printed.splitlines()
+    *lines, _, devices = printed.splitlines()
     assert devices == f"runs on {jo.devices()}"
     assert [line.split()[0] for line in lines] == [
         "fig1", "fig2", "fig3", "fading", "csi", "fig4", "fig5", "cnn",
@@ -300,6 +301,52 @@ def test_list_and_version(capsys):
     ]  # fmt: skip
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxota {jo.__version__}\n"
+
+
+def test_the_list_has_the_times_of_the_page(capsys):
+    cli.main(["list"])
+    page = (Path(__file__).parent.parent / "docs" / "command.md").read_text("utf-8")
+    printed = capsys.readouterr().out
+    for name, figure in figures.FIGURES.items():
+        assert f"{name:8}{figure.takes:>6}  {figure.title}" in printed
+        assert re.search(rf"^\| `{name}` .*\| {figure.takes} \|$", page, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["run", "fig1", "--trails", "3"], "--trails 3: did you mean --trials?"),
+        (["sweep", "fig1", "--algorithm=x", "--dryrun"], "--dryrun: did you mean --dry-run?"),
+        (["run", "fig1", "--zzz"], "unrecognized arguments: --zzz (see"),
+    ],
+)
+def test_an_unknown_option_is_told_the_nearest_one(words, near, capsys):
+    assert cli.main(words) == 2
+    assert near in capsys.readouterr().err
+
+
+TABLE = [
+    ["algorithm", "final gap", "power ratio", "difference to COTAF", "energy"],
+    ["SCAFFOLD (noise-free)", "190.1 ± 19.9", "0.964", "+178 ± 190", "7.461"],
+]
+
+
+@pytest.mark.parametrize(("width", "columns"), [(40, 3), (60, 4), (80, 5), (200, 5)])
+def test_a_narrow_terminal_breaks_no_word(width, columns, monkeypatch, capsys):
+    """A table drops whole columns, and says which; sentences are folded between words."""
+    remark = "± is a 95 % interval over 100 trials; a power ratio above 1 exceeds the budget."
+    report = jo.Report("x", "x: a caption", TABLE, [remark], None, None, None)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    cli.show(report)
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= width
+    words = set(re.sub(r"[┏┳┓┃┡╇┩│└┴┘━─]", " ", printed).split())
+    everything = " ".join([*(" ".join(row[:columns]) for row in TABLE), remark]).split()
+    assert set(everything) <= words
+    left_out = ", ".join(TABLE[0][columns:])
+    folded = " ".join(printed.split())
+    assert (f"No room here for {left_out}: see the CSV." in folded) == (columns < 5)
 
 
 def test_a_fault_of_ours_is_not_taken_for_bad_input(small, monkeypatch):

@@ -56,9 +56,7 @@ def test_the_table_has_a_row_for_each_setting(folder):
     assert rows["FedAvg", "10", "1"][5] == "–"
     assert rows["noisy", "10", "1"][5][0] in "+-"
     assert sweep.remarks == [
-        "± is a 95 % interval over 5 trials. Power ratio: max_i ‖x_i‖²/P of the larger block, "
-        "mean over trials, largest of all rounds (up to 1 is within the budget). "
-        "Differences are to the same setting."
+        "± is a 95 % interval over 5 trials; a power ratio above 1 exceeds the budget."
     ]
 
 

@@ -20,6 +20,7 @@ from jaxota._core import files
 from jaxota.cli import price, process, targets
 from jaxota.cli.targets import Target
 from jaxota.errors import InputError
+from jaxota.reports import counted
 
 HEADER = [
     *("", "compiled in", "arguments", "temporaries", "results", "trials that fit"),
@@ -61,7 +62,8 @@ def report(name: str, options: dict[str, Any], where: str, tell: Callable[..., N
             cells, more = _row(target, Path(folder))
         rows.append([label, *cells])
         remarks += [f"{label}: {more}"] if more else []
-    caption = f"{chosen.name} compiled for {where}, {study.trials:,} trials, {study.rounds} rounds"
+    counts = f"{counted(study.trials, 'trial')}, {counted(study.rounds, 'round')}"
+    caption = f"{chosen.name} compiled for {where}, {counts}"
     if target is None:
         remarks.append("Times are predicted for v5e, v6e, h100 and t4 only.")
     else:

@@ -1,8 +1,10 @@
 """The command `jaxota`: its arguments and its commands, which import what is slow when called."""
 
 import argparse
+import difflib
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,7 +53,17 @@ def _run(argv: list[str]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
+        near = difflib.get_close_matches(unknown, _options(self), n=1)
+        message += f": did you mean {near[0]}?" if near else ""
         raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the options of a parser and of its commands."""
+    commands = [a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    parsers = [parser, *(each for choices in commands for each in choices.values())]
+    return sorted({name for each in parsers for name in each._option_string_actions})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -166,10 +178,14 @@ def list_(arguments: argparse.Namespace) -> int:
     from jaxota.cli import run
     from jaxota.figures import FIGURES
 
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for figure in FIGURES.values():
-        print(f"{figure.name:12} {figure.title}: {', '.join(figure.algorithms)}")
+        head = f"{figure.name:8}{figure.takes:>6}  "
+        line = f"{head}{figure.title}: {', '.join(figure.algorithms)}"
+        print(process.folded(line, width, len(head)))
     for file, title in run.experiments_in_checkout().items():
-        print(f"{file:12} {title}")
+        print(process.folded(f"{file}  {title}", width, 16))
+    print("times on two cores, compilation included")
     process.start_jax()
     print(f"runs on {devices()}")
     return 0
@@ -212,6 +228,7 @@ def run_(arguments: argparse.Namespace) -> int:
 
 def sweep_(arguments: argparse.Namespace) -> int:
     """Run a study over a grid into a store."""
+    from jaxota import reports
     from jaxota.cli import run
     from jaxota.cli.typed import parse_bytes
     from jaxota.study.executor import StudyJob
@@ -234,6 +251,8 @@ def sweep_(arguments: argparse.Namespace) -> int:
             process.say(*run.dry_run(job, tell))
             return 0
     process.store = out
+    if sys.stderr.isatty():
+        process.say(f"{study.name}: {run.size(job)}", file=sys.stderr)
     with process.progress(study.name) as tell, run.cluster(arguments.scheduler) as executor:
         command = run.command_line(arguments)
         runner = run.Runner(out, tell, command, shard=shard, executor=executor)
@@ -242,8 +261,10 @@ def sweep_(arguments: argparse.Namespace) -> int:
     done = chunks - len(sink.missing())
     before = f", {runner.before} of them from before" if runner.before else ""
     rest = f", all of them: jaxota show {out}, or jo.open({str(out)!r})"
+    verb = "is" if chunks == 1 else "are"
     rest = "; other shards, or --resume, do the rest" if done < chunks else rest
-    process.say(f"{study.name}: {done} of {chunks} chunks are in {out}{before}{rest}")
+    count = f"{done} of {reports.counted(chunks, 'chunk')} {verb}"
+    process.say(f"{study.name}: {count} in {out}{before}{rest}")
     return 0
 
 
@@ -295,20 +316,40 @@ def show(report: Any) -> None:
 
     from jaxota.reports import is_number
 
-    header, *rows = report.table
-    grid = Table()
-    for heading, cells in zip(header, zip(*rows, strict=True), strict=True):
-        grid.add_column(
-            Text(visible(heading)), justify="right" if all(map(is_number, cells)) else "left"
-        )
-    for row in rows:
-        grid.add_row(*(Text(visible(str(cell))) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
+    header, *rows = ([visible(str(cell)) for cell in row] for row in report.table)
+    numbers = [all(map(is_number, cells)) for cells in zip(*rows, strict=True)]
+    shown = _fitting(header, rows, numbers, console.width if sys.stdout.isatty() else None)
+    grid = Table()
+    for heading, number in zip(header[:shown], numbers, strict=False):
+        grid.add_column(Text(heading), justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        grid.add_row(*map(Text, row[:shown]))
     with console.capture() as drawn:  # by itself it would answer for a closed pipe
         console.print(grid)
     process.say(report.caption)
     print(drawn.get().rstrip("\n"))
-    process.say(*report.remarks)
+    left_out = ", ".join(head.replace("\n", " ") for head in header[shown:])
+    narrow = [f"No room here for {left_out}: see the CSV."] if left_out else []
+    process.say(*report.remarks, *narrow)
+
+
+def _fitting(
+    header: list[str], rows: list[list[str]], numbers: list[bool], width: int | None
+) -> int:
+    """Fold headings between words where a table is too wide; return how many columns have room."""
+    if width is None:
+        return len(header)
+    cells = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    if sum(max(n, len(head)) + 3 for n, head in zip(cells, header, strict=True)) < width:
+        return len(header)
+    longest = [max(map(len, " ".join(column).split())) for column in zip(*rows, strict=True)]
+    needed, room = [], width - 1
+    for place, number in enumerate(numbers):
+        word = max(map(len, header[place].split()), default=0)
+        needed.append(max(word, cells[place] if number else longest[place]) + 3)
+        header[place] = "\n".join(header[place].split(" ")) if number else header[place]
+    return max(1, sum(sum(needed[: n + 1]) <= room for n in range(len(needed))))
 
 
 def compile_(arguments: argparse.Namespace) -> int:

@@ -8,9 +8,11 @@ import importlib.util
 import mmap
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -131,9 +133,20 @@ def mend_streams() -> None:
 
 
 def say(*lines: str, file: Any = None) -> None:
-    """Print lines in which nothing controls the terminal but their ends."""
-    for line in lines:
-        print(*map(visible, line.split("\n")), sep="\n", file=file)
+    """Print lines in which nothing controls the terminal; on one, none breaks in mid-word."""
+    stream = sys.stdout if file is None else file
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    for line in "\n".join(lines).split("\n"):
+        print(folded(visible(line), width), file=stream)
+
+
+def folded(line: str, width: int | None, indent: int = 0) -> str:
+    """Fold a line between words, all rows but the first indented; without a width it is whole."""
+    if width is None or len(line) <= width:
+        return line
+    rest = " " * indent
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(line, width, subsequent_indent=rest, drop_whitespace=True, **whole)
 
 
 def hush() -> int:
