@@ -49,6 +49,12 @@ class Algorithm:
         """Fields of `Moments` that the algorithm reads from a plan."""
         return (*self.precode.needs, *self.estimate.needs)
 
+    @property
+    def cohorts(self) -> bool:
+        """Whether users who are drawn to take part in a round may compute alone."""
+        parts = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return all(getattr(part, "cohorts", False) for part in parts)
+
     def moments(self, plan: Plan | None, rounds: int, done: int = 0) -> tuple[Moments, ...]:
         """Return the plan's moments of each block, by round; () where no plan is needed.
 

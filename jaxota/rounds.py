@@ -29,8 +29,8 @@ from jaxota.stages.channel import Block, Carrier, Channel, noise_over
 from jaxota.stages.compress import SideInfo
 from jaxota.stages.local import LocalUpdate
 from jaxota.stages.server import Aggregate, Server
-from jaxota.tasks.problem import Problem, Task
-from jaxota.tasks.weights import times_weights
+from jaxota.tasks import weights as weights_
+from jaxota.tasks.problem import Cohort, Problem, Task
 
 Rows: TypeAlias = tuple[Moments, ...]  # the plan's, one for each block; empty without a plan
 
@@ -42,28 +42,70 @@ def one_round(
     problem: Problem,
     moments: Rows,
     state: State,
+    cohort: int | None = None,
 ) -> tuple[State, Info]:
     """Run one communication round of one trial; return the state after it, and its record.
 
     The `keys` are for the minibatches, the controls' minibatches, the noise of both blocks, and the
     links (three): the same whatever the algorithm, so that comparisons are paired.
+
+    Where the channel draws beforehand who takes part, and the algorithm supports it, only a
+    `cohort` of that size computes.
     """
-    k_batch, k_control, k_noise, k_control_noise, *k_links = keys
-    local, server, carrier = algorithm.local, algorithm.server, algorithm.medium(channel)
+    carrier = stage_checks.checked(algorithm, "algorithm", problem).medium(channel)
+    weights = weights_.relative(getattr(problem, "weights", None))
+    # A bound on the norms that users send grows by the largest weight.
+    largest = 1.0 if weights is None else weights.max()
+    # The channel fades, once for both blocks: who is heard, and how well.
+    facts = keys[4:], state.fading, problem.users, problem.dim, algorithm.local.controlled
+    run = keys[:4], algorithm, carrier
+    drawn = carrier.cohort(*facts, cohort) if cohort and algorithm.cohorts else None
+    if drawn is None:
+        *links, fading = carrier.links(*facts)
+        after, info = _round(*run, problem, moments, state, weights, largest, links)
+        return after.replace(fading=fading), info
+    # The members' rows of what all users have are taken, and their memory is put back after.
+    members, *links, fading = drawn
+    memory = state.local, state.compress
+    moments = tuple(rows.of(members) for rows in moments)
+    weights = None if weights is None else weights[members]
+    local, compress = jax.tree.map(lambda x: x[members], memory)
+    state = state.replace(local=local, compress=compress)
+    problem = Cohort(problem, members)
+    after, info = _round(*run, problem, moments, state, weights, largest, links)
+    new = after.local, after.compress
+    local, compress = jax.tree.map(lambda x, rows: x.at[members].set(rows), memory, new)
+    after = after.replace(local=local, compress=compress, fading=fading)
+    return after, info.replace(members=members)
+
+
+def _round(
+    keys: Key[Array, "4"],
+    algorithm: Algorithm,
+    carrier: Any,
+    problem: Problem,
+    moments: Rows,
+    state: State,
+    weights: PerUser | None,
+    largest: Scalar | float,
+    links: list[Link],
+) -> tuple[State, Info]:
+    """Run a round of the users of `problem`, all or a cohort; `links` say who is heard.
+
+    The weights of users have mean 1 over all of them, and `largest` is the largest. The state's
+    fading is left as it is.
+    """
+    k_batch, k_control, k_noise, k_control_noise = keys
+    algorithm = stage_checks.checked(algorithm, "algorithm", problem)
+    local, server, carrier = algorithm.local, algorithm.server, carrier.of(problem)
 
     # Every user takes K steps from the broadcast model: updates Δ_i = θ_i − θ̂ and controls c_i.
     update = local(k_batch, k_control, problem, state)
     # Users send w_i·value, so that the superposed average is the weighted one.
-    weights = getattr(problem, "weights", None)
     sent = _weighted(update, weights)
 
-    # The channel fades, once for both blocks: who is heard, and how well.
-    *links, fading = carrier.links(
-        k_links, state.fading, problem.users, problem.dim, local.controlled
-    )
-
     # Each block goes over the air by itself, with its own power budget, noise and estimate.
-    blocks = _blocks(algorithm, carrier, sent, moments, state, weights)
+    blocks = _blocks(algorithm, carrier, sent, moments, state, largest)
     links = _chosen(server, carrier, blocks[0], links, state)
     block_keys = (k_noise, k_batch), (k_control_noise, k_control)
     memories = zip(state.compress, state.estimate, strict=True)
@@ -83,7 +125,7 @@ def one_round(
     output = server.output(model, server_memory)
     average, weight = _accumulate(state, output, problem.strong_convexity * local.reach)
     after = State(
-        model, control, memory, compress, estimate, server_memory, average, weight, fading
+        model, control, memory, compress, estimate, server_memory, average, weight, state.fading
     )
     models = state.model[None] + _moved(update)
     return after, Info(_moved(sent), sent.controls, ledgers, output, link.heard, models)
@@ -92,7 +134,7 @@ def one_round(
 def _weighted(update: LocalUpdate, weights: PerUser | None) -> LocalUpdate:
     """Return what users send where they have weights in the objective."""
     names = "update", "controls", "moved"
-    return update.replace(**{k: times_weights(weights, getattr(update, k)) for k in names})
+    return update.replace(**{k: weights_.times(weights, getattr(update, k)) for k in names})
 
 
 def _blocks(
@@ -101,13 +143,10 @@ def _blocks(
     update: LocalUpdate,
     moments: Rows,
     state: State,
-    weights: PerUser | None,
+    largest: Scalar | float,
 ) -> list[Block]:
     """Return the model block and, if there are controls, the control block, with reports."""
     compress, server = algorithm.compress, algorithm.server
-    # A bound on the norms that users send grows by the largest weight.
-    ones = jnp.ones(len(update.update))
-    largest = 1.0 if weights is None else times_weights(weights, ones).max()
     rows: tuple[Any, ...] = moments or (stage_checks.Unplanned(), stage_checks.Unplanned())
     energies = _energies(update.update)
     reports = dict(update.reports or {}) | compress.report(update.update, state.compress[0])
@@ -249,6 +288,7 @@ def one_trial(
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
     done: int = 0,
+    cohort: int | None = None,
 ) -> tuple[tuple[State, ...], tuple[Any, ...]]:
     """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
@@ -261,6 +301,7 @@ def one_trial(
         rounds: R.
         reveal: `reveal(r, before, info, after)` is kept of each round.
         done: rounds before the first one, if the run goes on.
+        cohort: the number of users who compute, where that is known beforehand; None for all.
 
     Returns:
         Each algorithm's last state, and what was revealed of its rounds [round, …].
@@ -274,7 +315,7 @@ def one_trial(
         model = stage_checks.checked_problem(problem).init(k_init)
 
     def at(r: Any) -> list[Algorithm]:
-        return [stage_checks.checked(at_round(a, r), "algorithm", problem) for a in algorithms]
+        return [at_round(algorithm, r) for algorithm in algorithms]
 
     states = tuple(_first_state(k_start, each, channel, problem, model) for each in at(done))
     if done:
@@ -284,7 +325,7 @@ def one_trial(
         r, keys, rows = xs
         after, revealed = [], []
         for algorithm, row, state in zip(at(done + r - 1), rows, states, strict=True):
-            next_state, info = one_round(keys, algorithm, channel, problem, row, state)
+            next_state, info = one_round(keys, algorithm, channel, problem, row, state, cohort)
             after.append(next_state)
             revealed.append(reveal(r, state, info, next_state))
         return tuple(after), tuple(revealed)
@@ -297,6 +338,7 @@ def _first_state(
 ) -> State:
     """Return the state before round 1."""
     k_local, k_fading = keys
+    algorithm = stage_checks.checked(algorithm, "algorithm", problem)
     blocks = 2 if algorithm.local.controlled else 1
     control, memory = algorithm.local.start(k_local, problem, model)
     server = algorithm.server.start(model)
@@ -336,7 +378,7 @@ def run_all(
         score = scorer(problem, options.kept)
 
         def reveal(r: Int[Array, ""], before: State, info: Info, after: State) -> Any:
-            record, seen = _record(info, options.kept), (info.output, info.models)
+            record, seen = _record(info, task.users, options.kept), (info.output, info.models)
             if every == 1:
                 return score(*seen), record
             zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(score, *seen))
@@ -354,7 +396,7 @@ def run_all(
 
         own = jax.tree.map(lambda values: values[t], start)
         run = key, t, algorithms, channel, problem, moments, own, options.rounds
-        states, revealed = one_trial(*run, reveal, done)
+        states, revealed = one_trial(*run, reveal, done, options.cohort)
         return tuple(map(last, algorithms, states)), revealed
 
     histories = []
@@ -369,20 +411,20 @@ def run_all(
     return tuple(histories)
 
 
-def _record(info: Info, kept: Kept) -> dict[str, Any]:
-    """Return the fields of a history that describe one round."""
+def _record(info: Info, users: int, kept: Kept) -> dict[str, Any]:
+    """Return the fields of a history that describe one round; users who send nothing count too."""
     record: dict[str, Any] = {"participants": info.heard.sum()}
     if kept.heard:
-        record["heard"] = info.heard
+        record["heard"] = info.of_all(info.heard, users)
     for name, of in (("reports", "reports"), ("uses", "uses"), ("energy", "spent")):
         record[name] = jnp.asarray(sum(getattr(ledger, of) for ledger in info.blocks))
     for block, ledger in zip(("", "control_"), info.blocks, strict=False):
         record |= {
             f"{block}power": jnp.max(ledger.power),
-            f"mean_{block}power": jnp.mean(ledger.power),
+            f"mean_{block}power": jnp.sum(ledger.power) / users,
             f"{block}error": ledger.error,
             f"{block}deviation": ledger.deviation,
         }
         if kept.user_power:
-            record[f"user_{block}power"] = ledger.power
+            record[f"user_{block}power"] = info.of_all(ledger.power, users)
     return record

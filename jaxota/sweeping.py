@@ -104,9 +104,10 @@ def over_settings(
     count, trials = _length(settings), len(arguments["trials"])
     algorithm, task = arguments["algorithm"], arguments["task"]
     counts = options.rounds, trials, options.calibration_trials
-    refuse_large(algorithm, task, Workload(*counts, options.kept, count))
+    workload = Workload(*counts, options.kept, count, cohort=options.cohort)
+    refuse_large(algorithm, task, workload)
     over = options.over if inputs.is_traced(arguments) else spread(trials, count)
-    chunk = trials_at_once((algorithm,), task, over, count, options.rounds)
+    chunk = trials_at_once((algorithm,), task, over, count, options.rounds, options.cohort)
     return options._replace(chunk=chunk, over=over), tuple(axes.values()), settings
 
 

@@ -41,6 +41,7 @@ class Options(NamedTuple):
     average_scores: bool = False  # whether the weighted average is scored, too
     done: int = 0  # rounds before the first one, where a run continues
     keep_state: bool = False
+    cohort: int | None = None  # users who compute in a round, where they are drawn; None for all
 
 
 class Setting(NamedTuple):
@@ -63,6 +64,7 @@ class Workload(NamedTuple):
     calibration_name: str = "calibration_trials"  # the argument's name in messages
     all_in_memory: bool = True  # whether the results of all trials are in memory at once
     done: int = 0  # rounds before the first one
+    cohort: int | None = None  # as in `Options`
 
 
 def experiment(
@@ -133,7 +135,8 @@ def _on_devices(options: Options, arguments: dict[str, Any], trials: int) -> Opt
     # A user's own program says itself where it runs: nothing in it is spread over devices.
     over = Spread() if inputs.is_traced(arguments) else spread(trials)
     parts = (arguments["algorithm"],), arguments["task"]
-    return options._replace(over=over, chunk=trials_at_once(*parts, over, rounds=options.rounds))
+    chunk = trials_at_once(*parts, over, rounds=options.rounds, cohort=options.cohort)
+    return options._replace(over=over, chunk=chunk)
 
 
 def checked_setting(
@@ -156,14 +159,18 @@ def checked_setting(
     for name, count in counts:
         inputs.whole(name, count, 1, at_most=None)
     # Memory before the limit of int32: the line about memory says more.
-    refuse_large(setting.algorithm, setting.task, workload)
+    # Metrics see the models of all users.
+    alone = not workload.kept.metrics
+    cohort = setting.channel.cohort_size(setting.task.users) if alone else None
+    refuse_large(setting.algorithm, setting.task, workload._replace(cohort=cohort))
     rounds, _, calibration_trials = (inputs.whole(name, count, 1) for name, count in counts)
     every = inputs.whole("every", every, 1)
     if every > rounds:
         raise InputError(f"every must be ≤ rounds = {rounds}, got {every}")
     for name in ("channel", "algorithm"):  # last: to try an optimiser takes a model's memory
         inputs.check_together(getattr(setting, name), name, setting)
-    return setting, Options(rounds, every, calibration_trials, workload.kept, chunk=1)
+    options = Options(rounds, every, calibration_trials, workload.kept, chunk=1)
+    return setting, options._replace(cohort=cohort)
 
 
 def refuse_large(algorithm: Algorithm, task: Task, workload: Workload) -> None:
@@ -174,7 +181,7 @@ def refuse_large(algorithm: Algorithm, task: Task, workload: Workload) -> None:
     by_user = kept.user_power * blocks + kept.heard + kept.user_scores
     numbers = 5 + 4 * blocks + len(kept.metrics) + by_user * task.users
     result = 4 * (rounds * numbers + 2 * task.dim)
-    running = capacity.bytes_per_trial((algorithm,), task, rounds)
+    running = capacity.bytes_per_trial((algorithm,), task, rounds, workload.cohort)
     length = f"of {inputs.shown(rounds)} rounds"
     one = running + workload.settings * result
     capacity.refuse_memory("rounds, or users × steps × batch,", f"one trial {length}", one)

@@ -32,6 +32,7 @@ SHARE, FILLED = 1 / 32, 256
 # (docs/accelerators.md).
 VECTOR_MEMORY, LARGE_MEMORY, ROW_MEMORY = 2**24, 2**27, 2**30
 LANES = 128
+FEW_NUMBERS = 24  # numbers of a user who does not compute: its place in the draw, its links
 KEYS = 112  # bytes of a round's seven random keys, and of the keys they are split from
 # Most work between two signs of progress: users of all trials, and products.
 IN_FLIGHT = 4000
@@ -51,15 +52,16 @@ def trials_at_once(
     over: Spread = Spread(),
     settings: int = 1,
     rounds: int = 0,
+    cohort: int | None = None,
 ) -> int:
     """Return how many trials of all `algorithms`, with R = `rounds`, run at once on a device.
 
-    Each device runs its share of the `settings` beside each other.
+    Each device runs its share of the `settings` beside each other. A `cohort` is as in `Options`.
     """
     beside = math.ceil(settings / over.settings)
-    per_trial = bytes_per_trial(algorithms, task, rounds) * beside
+    per_trial = bytes_per_trial(algorithms, task, rounds, cohort) * beside
     # Algorithms take their steps one after the other: the largest alone must fit the cache.
-    per_step = 4 * beside * max(_floats_per_step(algorithm, task) for algorithm in algorithms)
+    per_step = 4 * beside * max(_floats_per_step(each, task, cohort) for each in algorithms)
     if devices.platform() == "cpu":  # a process's devices share the machine's memory and cache
         sharing = math.ceil(over.devices / devices.processes())
         most = min(MEMORY // (per_trial * sharing), CACHE // (per_step * sharing))
@@ -73,24 +75,48 @@ def trials_at_once(
     return max(1, most)
 
 
-def _floats_per_step(algorithm: "Algorithm", task: "Task") -> int:
-    """Return the size of a step of all users of a trial.
+def _computing(algorithm: "Algorithm", task: "Task", cohort: int | None) -> int:
+    """Return the number of users who compute in a round."""
+    return task.users if cohort is None or not algorithm.cohorts else cohort
+
+
+def _floats_per_step(algorithm: "Algorithm", task: "Task", cohort: int | None) -> int:
+    """Return the size of a step of all users of a trial who compute.
 
     Users hold their minibatches with what is computed from these, and four vectors: the origin, the
     difference, the gradient and the direction.
     """
-    draws = algorithm.local.draws
-    batches = task.floats_per_trial(draws) - task.floats_per_trial(0)
-    return 4 * task.users * task.dim + batches
+    users = _computing(algorithm, task, cohort)
+    return 4 * users * task.dim + _floats_of_batches(algorithm, task, users)
 
 
-def bytes_per_trial(algorithms: Sequence["Algorithm"], task: "Task", rounds: int = 0) -> int:
+def _floats_of_batches(algorithm: "Algorithm", task: "Task", users: int) -> int:
+    """Return the size of a minibatch of each of so many users, with what is computed from it."""
+    floats = task.floats_per_trial(algorithm.local.draws) - task.floats_per_trial(0)
+    return floats * users // task.users
+
+
+def bytes_per_trial(
+    algorithms: Sequence["Algorithm"], task: "Task", rounds: int = 0, cohort: int | None = None
+) -> int:
     """Return an estimate of the memory of a running trial, with the keys of so many rounds."""
-    return KEYS * rounds + 4 * sum(
-        task.users * (8 * task.dim + algorithm.local.steps * algorithm.local.draws)
-        + task.floats_per_trial(algorithm.local.draws)
-        for algorithm in algorithms
-    )
+    floats = 0
+    for algorithm in algorithms:
+        local, users = algorithm.local, _computing(algorithm, task, cohort)
+        floats += users * (8 * task.dim + local.steps * local.draws)
+        floats += task.floats_per_trial(0) + _floats_of_batches(algorithm, task, users)
+        if users < task.users:  # the others only remember, and a few numbers are drawn for each
+            kept = 2 * _floats_remembered(algorithm, task)
+            floats += task.users * FEW_NUMBERS + kept
+    return KEYS * rounds + 4 * floats
+
+
+def _floats_remembered(algorithm: "Algorithm", task: "Task") -> int:
+    """Return the size of what all users remember between rounds, controls and remainders."""
+    blocks = 1 + bool(algorithm.local.controlled)
+    start = getattr(algorithm.compress, "start", lambda users, dim: None)
+    kept = jax.tree.leaves(jax.eval_shape(lambda: start(task.users, task.dim)))
+    return (blocks - 1) * task.users * task.dim + blocks * sum(leaf.size for leaf in kept)
 
 
 def trials_between_reports(
@@ -102,17 +128,29 @@ def trials_between_reports(
     return math.ceil(trials / pieces)
 
 
-def rows_at_once(algorithms: Sequence["Algorithm"], task: "Task", rounds: int, rows: int) -> int:
+def rows_at_once(
+    algorithms: Sequence["Algorithm"],
+    task: "Task",
+    rounds: int,
+    rows: int,
+    cohort: int | None = None,
+) -> int:
     """Return the size of a chunk of `rows`, each of which is a trial of a setting."""
-    products = _products(algorithms, task, rounds) / (1 if devices.platform() == "cpu" else FASTER)
+    products = _products(algorithms, task, rounds, cohort) / (
+        1 if devices.platform() == "cpu" else FASTER
+    )
     short = int(max(1, MOMENT // products, min(ROWS, PRODUCTS // products)))
     return short * min(max(1, rows // short // FEW), LARGEST)
 
 
-def _products(algorithms: Sequence["Algorithm"], task: "Task", rounds: int) -> int:
+def _products(
+    algorithms: Sequence["Algorithm"], task: "Task", rounds: int, cohort: int | None = None
+) -> int:
     """Return the multiplications of a trial, by order of magnitude."""
-    samples = sum(algorithm.local.steps * algorithm.local.draws for algorithm in algorithms) or 1
-    return task.users * samples * task.dim * rounds
+    samples = sum(
+        _computing(each, task, cohort) * each.local.steps * each.local.draws for each in algorithms
+    )
+    return (samples or task.users) * task.dim * rounds
 
 
 # Bytes of devices that are not here to be asked.

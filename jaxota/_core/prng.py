@@ -25,11 +25,22 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Draw independent numbers from N(0, 1), as `jax.random.normal` does."""
     if not _is_default(key):
         return jax.random.normal(key, shape, "float32")
+    low = np.nextafter(np.float32(-1.0), np.float32(0.0))
+    uniform = jnp.maximum(low, _uniform(key, shape) * (np.float32(1.0) - low) + low)
+    return np.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Draw independent numbers from [0, 1), as `jax.random.uniform` does."""
+    if not _is_default(key):
+        return jax.random.uniform(key, shape, "float32")
+    return _uniform(key, shape)
+
+
+def _uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     first, second = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape))
     one = jax.lax.bitcast_convert_type(((first ^ second) >> 9) | 0x3F800000, jnp.float32)  # [1, 2)
-    low = np.nextafter(np.float32(-1.0), np.float32(0.0))
-    uniform = jnp.maximum(low, (one - 1.0) * (np.float32(1.0) - low) + low)
-    return np.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
+    return one - 1.0
 
 
 def split(key: PRNGKeyArray, count: int) -> Key[Array, "count"]:

@@ -166,6 +166,10 @@ class Checked:
     def __call__(self, *arguments: Any) -> Any:
         return self.__getattr__("__call__")(*arguments)
 
+    def of(self, problem: Any) -> "Checked":
+        """Return the same stage beside another problem, such as that of a cohort."""
+        return Checked(self.part, self.path, self.protocol, problem)
+
 
 class _Call(NamedTuple):
     """One call of a stage's method: checks its result, and casts numbers to float32."""

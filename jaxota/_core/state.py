@@ -3,8 +3,10 @@
 import dataclasses
 from typing import Any, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Int, Num
 
 from jaxota._core import files, inputs
 from jaxota._core.part import Memory, Path, Scalar, Traced, Vector, part, static, traced
@@ -78,6 +80,15 @@ class Info:
     output: Vector  # the model that is scored
     heard: Num[Array, "user"]  # 1 for users who were heard
     models: Float[Array, "user d"]  # θ_i
+    members: Int[Array, "user"] | None = None  # the cohort whom [user] counts, None for all users
+
+    replace = dataclasses.replace
+
+    def of_all(self, values: Float[Array, "user"], users: int) -> Float[Array, "all"]:
+        """Return values of the cohort as those of all users, 0 for the others."""
+        if self.members is None:
+            return values
+        return jnp.zeros(users).at[self.members].set(values)
 
 
 @part
@@ -92,6 +103,10 @@ class Moments:
     average_var: Float[Array, "*round"] | None
     sent_mean: Float[Array, "*round user"] | None = None  # prior mean of each user's Δ_i or c_i
     sent_var: Float[Array, "*round user"] | None = None
+
+    def of(self, members: Int[Array, "user"]) -> "Moments":
+        """Return one round's row of these users alone."""
+        return jax.tree.map(lambda x: x[members] if x.ndim else x, self)
 
 
 ByRound: TypeAlias = Traced[Float[Array, "round"]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxota._core.part import TINY, PerUser, Scalar, Traced, part, static, traced
 from jaxota.errors import InputError
@@ -40,6 +40,10 @@ class Link:
     floor: Scalar
 
     replace = dataclasses.replace
+
+    def of(self, members: Int[Array, "user"]) -> "Link":
+        """Return the link of these users alone."""
+        return jax.tree.map(lambda x: x[members] if jnp.ndim(x) else x, self)
 
     @property
     def count(self) -> Scalar:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from jaxota._core import inputs, prng, stage_checks
 from jaxota._core.part import Vector
 from jaxota.errors import InputError
-from jaxota.tasks.problem import Layout, Problem
+from jaxota.tasks.problem import Layout, Problem, number_of
 
 T = TypeVar("T")
 Params: TypeAlias = Any  # a model in the layout of its problem, a pytree of arrays
@@ -143,7 +143,7 @@ def visits(
     """
     size, count = local.batch, problem.counts[user]
     longest = local.steps // local.epochs * size  # no user has more samples
-    streams = user * local.epochs + jnp.arange(local.epochs)
+    streams = number_of(problem, user) * local.epochs + jnp.arange(local.epochs)
     order = prng.permutations(prng.words(key), streams, longest, count)  # [epoch, sample]
     steps, batches = jnp.arange(local.steps), _batches(local, count)
     epoch, first = steps // batches, steps % batches * size

@@ -1,7 +1,7 @@
 """The channel: in the air signals fade, add up, and meet noise."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -81,6 +81,16 @@ class Carrier(Protocol):
         `keys` [3] serve the fading, the law's own generator, and the choice of participants;
         `controlled` says whether a control block is sent.
         """
+
+    @optional
+    def cohort(
+        self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool, size: int
+    ) -> Any:
+        """Return the numbers [size] of users who may take part, and their `links`.
+
+        Only these users then compute. By default None, and all do.
+        """
+        return None
 
     @optional
     def carry(
@@ -167,10 +177,46 @@ class Channel:
         return (memory, self.gains.draw(key).gains) if isinstance(self.gains, Cell) else memory
 
     def links(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
+        *links, memory = self._fade(keys, memory, users, dim, controlled)
+        if self.participants is not None:
+            # A uniform subset whose size is traced: the first of a random order of all users.
+            order = jnp.argsort(prng.uniform(keys[2], (users,)))
+            drawn = jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
+            links = [link.replace(heard=link.heard * drawn) for link in links]
+        return *links, memory
+
+    def cohort(
+        self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool, size: int
+    ) -> tuple[Int[Array, "user"], Link, Link, Memory]:
+        """Return the users whom `participants` draws, filled up to `size`, and their `links`."""
+        assert self.participants is not None  # else there is no `cohort_size`
+        # The same order as in `links`, as far as it is needed.
+        _, order = jax.lax.top_k(-prng.uniform(keys[2], (users,)), size)
+        place = jnp.argsort(order)  # sums then have the order of all users, too
+        members, drawn = order[place], place < self.participants
+        *links, memory = self._fade(keys, memory, users, dim, controlled)
+        model, control = (link.of(members) for link in links)
+        model, control = (x.replace(heard=x.heard * drawn) for x in (model, control))
+        return members, model, control, memory
+
+    def cohort_size(self, users: int) -> int | None:
+        """Return how many users compute where only participants do, None where all do.
+
+        Cohorts of nearly one size share a program, which computes up to an eighth more users.
+        """
+        if self.participants is None or inputs.is_traced(self.participants):
+            return None
+        most = int(np.max(self.participants))
+        step = 2 ** max(0, (most - 1).bit_length() - 3)
+        size = -(-most // step) * step
+        return size if size < users else None
+
+    def _fade(self, keys: Keys, memory: Memory, users: int, dim: int, controlled: bool) -> Links:
+        """Return the links of all users as the fading leaves them."""
         if isinstance(self.gains, Cell):
             memory, mean = memory
             channel = self.replace(gains=mean)
-            model, control, memory = channel.links(keys, memory, users, dim, controlled)
+            model, control, memory = channel._fade(keys, memory, users, dim, controlled)
             return model, control, (memory, mean)
         mean = self.gains if self.gains is not None else jnp.ones(users, "float32")
         over = jnp.stack([jnp.float32(1.0), self.power / self.control_budget])
@@ -180,10 +226,6 @@ class Channel:
         heard = model.heard > 0
         if controlled:
             heard &= control.heard > 0
-        if self.participants is not None:
-            # A uniform subset whose size is traced: the first of a random order of all users.
-            order = jnp.argsort(jax.random.uniform(keys[2], (users,), "float32"))
-            heard &= jnp.zeros(users, bool).at[order].set(jnp.arange(users) < self.participants)
         ones = heard.astype("float32")
         return model.replace(heard=ones), control.replace(heard=ones), memory
 
@@ -211,7 +253,7 @@ class Ideal:
     """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
-    noise, start, carry = Gaussian(), no_memory, Carrier.carry
+    noise, start, carry, cohort = Gaussian(), no_memory, Carrier.carry, Carrier.cohort
 
     def noise_variance(self, dim: int) -> None:
         return None
@@ -225,6 +267,8 @@ class Ideal:
 @part
 class OverTheAir:
     """Users reach the server over the channel."""
+
+    cohorts = True
 
     def __call__(self, channel: Carrier) -> Carrier:
         return channel

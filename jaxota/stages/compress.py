@@ -88,7 +88,7 @@ class Compressor(Protocol):
 class Uncompressed:
     """No compression: every coordinate is sent as it is."""
 
-    white = True
+    white = cohorts = True
     keeps_values = True  # for `exact`
     start, report = no_memory, Compressor.report
 
@@ -117,6 +117,10 @@ class Centred:
     @property
     def white(self) -> bool:
         return self.rest.white
+
+    @property
+    def cohorts(self) -> bool:
+        return getattr(self.rest, "cohorts", False)
 
     @property
     def averages(self) -> bool:
@@ -157,7 +161,7 @@ class Clipped:
 
     leak: Traced[Scalar] = traced(default=0.9, at_least=0.0)
 
-    white = True
+    white = cohorts = True
     decode, remember = Uncompressed.decode, if_heard
 
     def start(self, users: int, dim: int) -> Memory:

@@ -105,6 +105,7 @@ class Identity:
     """The received average, as it is."""
 
     needs = ()
+    cohorts = True
     start, spread = no_memory, _flat_prior
 
     def affine(self, deviation: Scalar, block: Block, link: Link) -> Affine:
@@ -121,6 +122,7 @@ class MMSE:
     """Conditional mean under the plan's prior, users independent; eq. MSE_Solution."""
 
     needs = ("mean", "var")
+    cohorts = True
     start, check, __call__ = no_memory, _check_noise, _conditional_mean
     affine = _affine_mean
 
@@ -140,6 +142,7 @@ class UpdateMMSE:
     """
 
     needs = ("sent_mean", "sent_var")
+    cohorts = True
     start, check = no_memory, _check_noise
 
     def spread(self, moments: Moments, count: Scalar) -> Scalar:
@@ -166,6 +169,7 @@ class ReportedMMSE:
     """MMSE with moments that users measure on their own θ_i and c_i and report, coded."""
 
     needs = ()
+    cohorts = True
     reports = 2  # the mean and the variance
     start, check, __call__ = no_memory, _check_noise, _conditional_mean
     spread = _flat_prior
@@ -207,6 +211,7 @@ class JamesStein:
     """
 
     needs = ()
+    cohorts = True
     start, spread, check = no_memory, _flat_prior, _check_noise
 
     def __call__(

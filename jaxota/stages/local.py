@@ -40,7 +40,7 @@ from jaxota.stages.batches import (
     user_steps,
     visits,
 )
-from jaxota.tasks.problem import Layout, Problem
+from jaxota.tasks.problem import Layout, Problem, number_of
 from jaxota.tasks.weights import times_weights
 
 if TYPE_CHECKING:
@@ -87,7 +87,12 @@ class LinearSteps(NamedTuple):
 
 
 class LocalRule(Protocol):
-    """The local steps of all users, such as `SGD`, `Proximal` or `ControlVariateSGD`."""
+    """The local steps of all users, such as `SGD`, `Proximal` or `ControlVariateSGD`.
+
+    A part of an algorithm may have `cohorts = True` if a user's result depends neither on its place
+    among users nor on those who are not heard. Where all parts do, and `channel.participants` draws
+    the users of a round beforehand, only these compute, and the part sees no others.
+    """
 
     @property
     def controlled(self) -> bool:
@@ -178,6 +183,7 @@ class SGD:
     keep_momentum: bool = static(default=False, one_of=(False, True))
 
     controlled, mu = False, None  # nothing pulls back to the broadcast model
+    cohorts = True
     remember, replace = if_heard, dataclasses.replace
 
     @property
@@ -228,6 +234,7 @@ class Proximal:
     clip: Traced[Scalar | None] = traced(default=None, above=0.0, infinite=True)
 
     controlled, plain, transform, keep_momentum = False, False, optax.identity(), False
+    cohorts = True
     remember, replace = if_heard, dataclasses.replace
     draws, reach, start, __call__ = SGD.draws, SGD.reach, SGD.start, SGD.__call__
 
@@ -263,6 +270,7 @@ class ControlVariateSGD:
     keep_momentum: bool = static(default=False, one_of=(False, True))
 
     controlled, mu = True, None
+    cohorts = True
     remember, replace = if_heard, dataclasses.replace
     plain, reach = SGD.plain, SGD.reach
 
@@ -319,7 +327,8 @@ class ControlVariateSGD:
         """Return g_i(model) of every user."""
 
         def user(i: Int[Array, ""]) -> Vector:
-            return minibatch_gradient(problem, model, i, self.control_batch, key, draw=i)
+            draw = number_of(problem, i)
+            return minibatch_gradient(problem, model, i, self.control_batch, key, draw)
 
         return jax.vmap(user)(jnp.arange(problem.users))
 
@@ -364,7 +373,8 @@ def walk(
 
     epochs = getattr(local, "epochs", None)
     if epochs is None:
-        draws = user * local.steps + jnp.arange(local.steps)  # one number per user and step
+        # One number per user and step.
+        draws = number_of(problem, user) * local.steps + jnp.arange(local.steps)
         samples: Any = minibatches(problem, user, local.batch, key, draws)
     else:
         samples = visits(local, problem, user, key)

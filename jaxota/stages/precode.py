@@ -38,6 +38,7 @@ class Offline:
     """α^r = P / max_i E‖Δ_i^r‖², the expectation from the plan; eq. precoder."""
 
     needs = ("energy",)
+    cohorts = True
 
     def energy(self, block: Block) -> Scalar:
         return block.moments.energy
@@ -98,6 +99,8 @@ class Constant:
 
     gain: Traced[Scalar | None] = traced(default=None, above=0.0)
 
+    cohorts = True
+
     @property
     def needs(self) -> tuple[str, ...]:
         return () if self.gain is not None else ("energy",)
@@ -121,6 +124,7 @@ class Bounded:
     bound: Traced[Scalar] = traced(above=0.0)
 
     needs = ()
+    cohorts = True
 
     def energy(self, block: Block) -> Scalar:
         return (block.reach * self.bound) ** 2
@@ -131,6 +135,7 @@ class Level:
     """√α = √P/τ: a vector as long as the server's level τ spends the whole budget."""
 
     needs = ()
+    cohorts = True
 
     def energy(self, block: Block) -> Scalar:
         return level_of(block.side.answer) ** 2

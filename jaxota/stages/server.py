@@ -107,6 +107,7 @@ class ReplaceModel:
 
     start, answer, output = no_memory, Server.answer, Server.output
     choose = Server.choose
+    cohorts = True
 
     def __call__(self, aggregate: Aggregate, state: State) -> tuple[Vector, Memory]:
         if self.rate is None:
@@ -129,6 +130,7 @@ class Optimizer:
 
     optimizer: optax.GradientTransformation = static()
 
+    cohorts = True
     answer, choose, output = Server.answer, Server.choose, Server.output
 
     def start(self, model: Vector) -> Memory:
@@ -163,6 +165,10 @@ class Strongest:
     count: Traced[Int[Array, ""]] = traced(at_least=1, dtype="int32")
     by: str = static(default="channel", one_of=("channel", "norm"))
     rest: Server = ReplaceModel()
+
+    @property
+    def cohorts(self) -> bool:
+        return getattr(self.rest, "cohorts", False)
 
     @property
     def norms(self) -> bool:

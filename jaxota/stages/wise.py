@@ -251,6 +251,7 @@ class Innovations:
     average: Average = Switching()
 
     choose = Server.choose
+    cohorts = True
 
     def start(self, model: Vector) -> dict[str, Any]:
         zeros = jnp.zeros_like(model)

@@ -139,7 +139,7 @@ class Programs:
             lambda plan: jax.ShapeDtypeStruct((settings, *plan.shape), plan.dtype), plans
         )
         values = group.rows(np.zeros(settings, int)), by_setting
-        static = _with_size(group, settings, trials), group.axes
+        static = _with_size(group.options, group.parts, settings, trials), group.axes
         return self._compile(_block, static, values, trials)
 
     def _calibration(self, group: Group, number: int, row: int) -> tuple[Program, Any, int]:
@@ -148,7 +148,8 @@ class Programs:
         values = noise_free(parts["algorithms"][number]), parts["task"]
         counts = options.rounds, options.calibration_trials
         runs = trials_between_reports(values[:1], parts["task"], *counts)
-        program = self._compile(_moments, (_with_size(group, 1, runs),), values, runs)
+        options = _with_size(options._replace(cohort=None), group.parts, 1, runs)  # all users
+        program = self._compile(_moments, (options,), values, runs)
         return program, values, runs
 
     def _compile(
@@ -230,12 +231,12 @@ class Programs:
         return tuple(names)
 
 
-def _with_size(group: Group, settings: int, trials: int) -> Options:
-    """Return the group's options with the devices and the batch size for so many runs."""
+def _with_size(options: Options, parts: Any, settings: int, trials: int) -> Options:
+    """Return the options with the devices and the batch size for so many runs of these parts."""
     over = spread(trials, settings)
-    parts, rounds = group.parts, group.options.rounds
-    chunk = trials_at_once(parts["algorithms"], parts["task"], over, settings, rounds)
-    return group.options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
+    sizes = over, settings, options.rounds, options.cohort
+    chunk = trials_at_once(parts["algorithms"], parts["task"], *sizes)
+    return options._replace(over=over, chunk=min(chunk, math.ceil(trials / over.trials)))
 
 
 def _signatures(group: Group, key: Any) -> list[tuple[str, list[np.ndarray]]]:

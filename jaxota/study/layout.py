@@ -276,7 +276,8 @@ def choose_blocks(settings: Settings, programs: Programs, budget: int | None) ->
     room = spare if budget is None else budget
     group = max(settings.groups.values(), key=_bytes_per_row)
     parts, rows = group.parts, math.prod(sizes.values())
-    moment = capacity.rows_at_once(parts["algorithms"], parts["task"], group.options.rounds, rows)
+    work = group.options.rounds, rows, group.options.cohort
+    moment = capacity.rows_at_once(parts["algorithms"], parts["task"], *work)
     blocks = _blocks(sizes, min(moment, max(1, room // _bytes_per_row(group))))
     smallest = dict.fromkeys(sizes, 1) | {"trial": min(sizes["trial"], len(devices.target()))}
 
@@ -315,4 +316,6 @@ def _blocks(sizes: dict[str, int], rows: int) -> dict[str, int]:
 def _bytes_per_row(group: Group) -> int:
     """Estimate the bytes of a setting's trial, to find the largest group and a size to try."""
     parts: Any = group.parts
-    return capacity.bytes_per_trial(parts["algorithms"], parts["task"], group.options.rounds)
+    options = group.options
+    sizes = options.rounds, options.cohort
+    return capacity.bytes_per_trial(parts["algorithms"], parts["task"], *sizes)

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxota._core.part import PerUser, Scalar, Vector, optional
@@ -67,6 +68,53 @@ class Layout(Protocol):
 
     def full_gradient(self, params: Any, user: Any) -> Any:
         """Return `Problem.full_gradient` in this layout."""
+
+
+class Cohort:
+    """The problem of a cohort: its users 0, 1, … are `members` [user] of the whole problem's.
+
+    Everything else, such as the initial model and the scores, is that of the whole problem.
+    """
+
+    def __init__(self, problem: Problem, members: Int[Array, "user"]) -> None:
+        self._whole, self.members = problem, members
+        self.users, self.counts = len(members), problem.counts[members]
+        made = getattr(problem, "cohort", None)
+        if made is not None:  # data that are made when they are needed
+            self._data, self._places = made(members), jnp.arange(len(members))
+        else:
+            self._data, self._places = problem, members
+        if hasattr(self._data, "layout"):
+            self.layout = _CohortLayout(self._data.layout, self._places)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    def gradient(self, model: Vector, user: Any, samples: Int[Array, "batch"]) -> Vector:
+        return self._data.gradient(model, self._places[user], samples)
+
+    def full_gradient(self, model: Vector, user: Any) -> Vector:
+        return self._data.full_gradient(model, self._places[user])
+
+
+class _CohortLayout:
+    """The layout of the whole problem, with the cohort's users."""
+
+    def __init__(self, layout: Layout, places: Int[Array, "user"]) -> None:
+        self._layout, self._places = layout, places
+        self.unravel, self.ravel = layout.unravel, layout.ravel
+
+    def gradient(self, params: Any, user: Any, samples: Int[Array, "batch"]) -> Any:
+        return self._layout.gradient(params, self._places[user], samples)
+
+    def full_gradient(self, params: Any, user: Any) -> Any:
+        return self._layout.full_gradient(params, self._places[user])
+
+
+def number_of(problem: Any, user: Any) -> Any:
+    """Return a user's number among all users, on which its random draws depend."""
+    members = getattr(problem, "members", None)
+    return user if members is None else members[user]
 
 
 class Task(Protocol):

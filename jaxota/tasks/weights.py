@@ -51,7 +51,16 @@ def check_weights(path: str, task: Any) -> None:
 
 def times_weights(weights: PerUser | None, values: Any) -> Any:
     """Return w_i·value_i of values [user, …], w_i over its mean; the values where one is None."""
-    if weights is None or values is None:
+    return times(relative(weights), values)
+
+
+def relative(weights: PerUser | None) -> PerUser | None:
+    """Return w_i over its mean; None for None."""
+    return None if weights is None else weights / jnp.mean(weights)
+
+
+def times(factors: PerUser | None, values: Any) -> Any:
+    """Return factor_i·value_i of values [user, …]; the values where one is None."""
+    if factors is None or values is None:
         return values
-    relative = weights / jnp.mean(weights)
-    return relative.reshape(-1, *[1] * (values.ndim - 1)) * values
+    return factors.reshape(-1, *[1] * (values.ndim - 1)) * values

@@ -1,0 +1,124 @@
+"""Cohorts: where few users take part in a round, only these compute, and the numbers stay."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxota as jo
+from jaxota import rounds
+from jaxota._core import arguments
+
+KEY, USERS, ROUNDS, TRIALS = jax.random.key(5), 8, 3, 2
+LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 3}
+SCALES = jnp.linspace(0.5, 2.0, USERS)
+TASK = jo.tasks.synthetic_regression(jax.random.key(1), USERS, 10, 4)
+FADING = jo.rayleigh(0.5, csi_error=0.05, correlation=0.5)
+CHANNELS = {
+    "drawn": jo.Channel(5.0, participants=3),
+    "drawn and faded": jo.Channel(5.0, fading=FADING, gains=SCALES, participants=3),
+}
+
+
+@jo.part
+class Halved:
+    """A compressor whose users send half of what they have, and remember the other half."""
+
+    white = cohorts = True
+    decode, remember = jo.Uncompressed.decode, jo.stages.local.if_heard
+
+    def start(self, users, dim):
+        return jnp.zeros((users, dim))
+
+    def encode(self, values, memory, side):
+        total = values + memory
+        return total / 2, total / 2
+
+
+# Each runs on its cohort alone: precoders, estimators, memories of users, and servers.
+ALONE = {
+    "constant": jo.noisy_fedavg(**LOCAL),
+    "offline": jo.cotaf(**LOCAL, clip=1.0),
+    "bounded": jo.cotaf(**LOCAL, precode=jo.Bounded(30.0)),
+    "MMSE": jo.cobaaf(**LOCAL),
+    "on updates": jo.baaf(**LOCAL, estimate=jo.UpdateMMSE()),
+    "reported": jo.cobaaf(**LOCAL, control_option=2, estimate=jo.ReportedMMSE()),
+    "James-Stein": jo.cobaaf(**LOCAL, control_batch=2, warm_start=True, estimate=jo.JamesStein()),
+    "epochs": jo.cotaf(1e-2, batch=4, epochs=1),
+    "strongest": jo.cotaf(**LOCAL, server=jo.Strongest(2, "norm"), compress=jo.Centred()),
+    "remainders": jo.cotaf(**LOCAL, compress=Halved()),
+    "server": jo.Algorithm(
+        jo.Proximal(**LOCAL, mu=0.1),
+        jo.Offline(),
+        jo.Identity(),
+        server=jo.Optimizer(optax.adam(0.1)),
+    ),
+}
+# Each asks all users for something, so that all compute.
+TOGETHER = {
+    "online": jo.cotaf(**LOCAL, precode=jo.Online()),
+    "mean power": jo.cotaf(**LOCAL, precode=jo.MeanPower()),
+    "pooled": jo.baaf(**LOCAL, estimate=jo.PooledMMSE()),
+    "WISE": jo.wise(**LOCAL),
+    "error-free": jo.fedavg(**LOCAL),
+}
+
+
+@functools.cache
+def _plan():
+    """Any plan will do: its rows differ from user to user."""
+    values = np.random.default_rng(0).uniform(0.5, 1.5, (7, ROUNDS, USERS)).astype("float32")
+    names = "update_energy", "control_energy"
+    energies = dict(zip(names, values[:2, :, 0], strict=True))
+    by_user = "model_mean", "model_var", "control_mean", "control_var", "update_mean", "update_var"
+    of_users = dict(zip(by_user, values[[2, 3, 4, 5, 6, 2]], strict=True))
+    average = {f"average_{name}": values[0, :, 1] for name in ("mean", "var")}
+    return jo.Plan(**energies, **of_users, **average)
+
+
+def _run(algorithms, channel, task, cohort):
+    """All algorithms in one program: histories, with powers of users and last states."""
+    settings = [
+        arguments.experiment(
+            KEY, algorithm, channel, task, ROUNDS, TRIALS, _plan(), user_power=True, keep_state=True
+        )
+        for algorithm in algorithms.values()
+    ]
+    parts, options = settings[0]
+    options = options._replace(cohort=cohort, chunk=TRIALS)
+
+    @jax.jit
+    def program(algorithms, plans, channel, task):
+        run = KEY, parts["trials"], algorithms, channel, task, plans, None
+        return rounds.run_all(options, *run)
+
+    resolved = tuple(values["algorithm"] for values, _ in settings)
+    plans = tuple(values["plan"] for values, _ in settings)
+    histories = program(resolved, plans, parts["channel"], parts["task"])
+    return dict(zip(algorithms, histories, strict=True))
+
+
+def _assert_equal(own, all_users):
+    for value, wanted in zip(jax.tree.leaves(own), jax.tree.leaves(all_users), strict=True):
+        scale = np.abs(np.asarray(wanted, float)).max()
+        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("weights", [None, SCALES], ids=["", "weighted"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_cohort_computes_what_all_users_compute(name, weights):
+    """Every rule that supports it, with its memory, powers and ledgers, to rounding."""
+    if (name == "drawn") is (weights is not None):  # two of the four suffice
+        return
+    task = TASK if weights is None else jo.tasks.weighted(TASK, weights)
+    of_cohort, of_all = (_run(ALONE, CHANNELS[name], task, size) for size in (3, None))
+    for algorithm in ALONE:
+        _assert_equal(of_cohort[algorithm], of_all[algorithm])
+
+
+def test_rules_that_ask_all_users_say_so():
+    assert all(algorithm.cohorts for algorithm in ALONE.values())
+    assert not any(algorithm.cohorts for algorithm in TOGETHER.values())
