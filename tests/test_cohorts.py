@@ -10,7 +10,7 @@ import pytest
 
 import jaxota as jo
 from jaxota import rounds
-from jaxota._core import arguments
+from jaxota._core import arguments, capacity
 
 KEY, USERS, ROUNDS, TRIALS = jax.random.key(5), 8, 3, 2
 LOCAL = {"step_size": 1e-2, "steps": 2, "batch": 3}
@@ -49,6 +49,11 @@ ALONE = {
     "James-Stein": jo.cobaaf(**LOCAL, control_batch=2, warm_start=True, estimate=jo.JamesStein()),
     "epochs": jo.cotaf(1e-2, batch=4, epochs=1),
     "strongest": jo.cotaf(**LOCAL, server=jo.Strongest(2, "norm"), compress=jo.Centred()),
+    "votes": jo.cotaf(**LOCAL, compress=jo.OneBit(0.01), server=jo.Adota(0.1)),
+    "directions": jo.cotaf(**LOCAL, compress=jo.Directions(3)),
+    "momentum": jo.cobaaf(**LOCAL).replace(
+        local=jo.ControlVariateSGD(**LOCAL, transform=optax.trace(0.9), keep_momentum=True)
+    ),
     "remainders": jo.cotaf(**LOCAL, compress=Halved()),
     "server": jo.Algorithm(
         jo.Proximal(**LOCAL, mu=0.1),
@@ -62,6 +67,7 @@ TOGETHER = {
     "online": jo.cotaf(**LOCAL, precode=jo.Online()),
     "mean power": jo.cotaf(**LOCAL, precode=jo.MeanPower()),
     "pooled": jo.baaf(**LOCAL, estimate=jo.PooledMMSE()),
+    "top-k": jo.cotaf(**LOCAL, compress=jo.TopK(0.5)),
     "WISE": jo.wise(**LOCAL),
     "error-free": jo.fedavg(**LOCAL),
 }
@@ -122,3 +128,32 @@ def test_a_cohort_computes_what_all_users_compute(name, weights):
 def test_rules_that_ask_all_users_say_so():
     assert all(algorithm.cohorts for algorithm in ALONE.values())
     assert not any(algorithm.cohorts for algorithm in TOGETHER.values())
+
+
+def test_cohorts_of_nearly_one_size_share_a_program():
+    sizes = {s: jo.Channel(participants=s).cohort_size(10**6) for s in (1, 2, 7, 10, 33, 1000)}
+    assert sizes == {1: 1, 2: 2, 7: 7, 10: 10, 33: 40, 1000: 1024}
+    assert jo.Channel().cohort_size(9) is None
+    assert jo.Channel(participants=np.array([2, 5, 3])).cohort_size(9) == 5
+    # A cohort of all is no cohort.
+    assert [jo.Channel(participants=s).cohort_size(9) for s in (8, 9)] == [8, None]
+
+
+def test_simulate_and_sweep_compute_cohorts(monkeypatch):
+    """Their numbers are those of all users, and the memory that they ask for follows S."""
+    algorithm, seen = jo.cotaf(**LOCAL, precode=jo.Constant(1.0)), []
+    whole = rounds.one_round
+
+    def spied(*values):
+        seen.append(values[-1])
+        return whole(*values)
+
+    monkeypatch.setattr(rounds, "one_round", spied)
+    run = KEY, algorithm, jo.Channel(participants=jnp.array([2, 3])), TASK, 2, 2
+    swept = jo.sweep(*run)
+    assert set(seen) == {3} and (swept.participants == jnp.array([2, 3])[:, None, None]).all()
+    monkeypatch.setattr(jo.Channel, "cohort_size", lambda channel, users: None)
+    _assert_equal(swept, jo.sweep(*run))
+    many = jo.tasks.synthetic_regression(KEY, 10_000, 2, 1000)
+    few, all_users = (capacity.bytes_per_trial((algorithm,), many, 1, s) for s in (10, None))
+    assert few < 0.3 * all_users

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxota._core import devices
 from jaxota._core.devices import Spread
@@ -106,17 +107,23 @@ def bytes_per_trial(
         floats += users * (8 * task.dim + local.steps * local.draws)
         floats += task.floats_per_trial(0) + _floats_of_batches(algorithm, task, users)
         if users < task.users:  # the others only remember, and a few numbers are drawn for each
-            kept = 2 * _floats_remembered(algorithm, task)
-            floats += task.users * FEW_NUMBERS + kept
+            floats += task.users * FEW_NUMBERS + 2 * _floats_remembered(algorithm, task)
     return KEYS * rounds + 4 * floats
 
 
 def _floats_remembered(algorithm: "Algorithm", task: "Task") -> int:
-    """Return the size of what all users remember between rounds, controls and remainders."""
+    """Return the size of what all users remember between rounds, such as controls."""
+    local: Any = getattr(algorithm.local, "start", lambda *_: (None, None))
+    compress: Any = getattr(algorithm.compress, "start", lambda *_: None)
+
+    def start() -> Any:
+        model = jnp.zeros(task.dim, "float32")
+        of_local = local(jax.random.key(0), task.problem(0), model)[1]
+        return of_local, compress(task.users, task.dim)
+
     blocks = 1 + bool(algorithm.local.controlled)
-    start = getattr(algorithm.compress, "start", lambda users, dim: None)
-    kept = jax.tree.leaves(jax.eval_shape(lambda: start(task.users, task.dim)))
-    return (blocks - 1) * task.users * task.dim + blocks * sum(leaf.size for leaf in kept)
+    of_local, of_block = (jax.tree.leaves(x) for x in jax.eval_shape(start))
+    return sum(x.size for x in of_local) + blocks * sum(x.size for x in of_block)
 
 
 def trials_between_reports(

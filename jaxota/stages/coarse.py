@@ -78,6 +78,7 @@ class OneBit:
     step: Traced[Scalar] = traced(above=0.0)
 
     white = averages = False
+    cohorts = True
     start, report, remember = no_memory, Compressor.report, Uncompressed.remember
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
@@ -105,6 +106,7 @@ class Directions:
     count: int = static(at_least=1)
 
     white = False
+    cohorts = True
     start, report, remember = no_memory, Compressor.report, Uncompressed.remember
 
     def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:

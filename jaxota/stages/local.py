@@ -89,9 +89,10 @@ class LinearSteps(NamedTuple):
 class LocalRule(Protocol):
     """The local steps of all users, such as `SGD`, `Proximal` or `ControlVariateSGD`.
 
-    A part of an algorithm may have `cohorts = True` if a user's result depends neither on its place
-    among users nor on those who are not heard. Where all parts do, and `channel.participants` draws
-    the users of a round beforehand, only these compute, and the part sees no others.
+    A part of an algorithm has `cohorts = True` if nothing depends on users who are not heard, nor
+    on a user's place among the others, and if users who are not heard keep their memory. Where all
+    parts do, and `channel.participants` draws the users of a round, only these compute, and are all
+    users that the parts see. Random draws of a user take its `number_of(problem, user)`.
     """
 
     @property

@@ -75,6 +75,7 @@ class FullPower:
     """
 
     needs = ()
+    cohorts = True
 
     def energy(self, block: Block) -> PerUser:
         # A user with nothing to send weighs nothing.

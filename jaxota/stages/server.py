@@ -219,6 +219,7 @@ class Adota:
     beta2: Traced[Scalar] = traced(default=0.99, at_least=0.0, below=1.0)
     epsilon: Traced[Scalar] = traced(default=1e-8, above=0.0)
 
+    cohorts = True
     answer, choose, output = Server.answer, Server.choose, Server.output
 
     def start(self, model: Vector) -> tuple[Vector, Vector]:
