@@ -157,3 +157,57 @@ def test_simulate_and_sweep_compute_cohorts(monkeypatch):
     many = jo.tasks.synthetic_regression(KEY, 10_000, 2, 1000)
     few, all_users = (capacity.bytes_per_trial((algorithm,), many, 1, s) for s in (10, None))
     assert few < 0.3 * all_users
+
+
+def _init(key):
+    return {"w": 0.1 * jax.random.normal(key, (4,))}
+
+
+def _loss(parameters, batch):
+    return batch["sign"] * (batch["x"] @ parameters["w"] - batch["label"]) ** 2
+
+
+def _samples(key, user):
+    x = jax.random.normal(key, (6, 4)) + user / USERS
+    return {"x": x, "label": jnp.arange(6), "sign": x[:, 0] > -1.0}
+
+
+@pytest.mark.parametrize("participants", [3, None])
+def test_generated_data_are_those_of_stored_users(participants):
+    """In cohorts and with all users, with weights, calibration and scores over several blocks."""
+    generated = jo.tasks.generated(3, USERS, _init, _loss, _samples)
+    keys = jax.vmap(lambda user: jax.random.fold_in(jax.random.key(3), user))(jnp.arange(USERS))
+    samples = jax.tree.map(np.asarray, jax.vmap(_samples)(keys, jnp.arange(USERS)))
+    stored = jo.tasks.empirical(_init, _loss, samples)
+    channel = jo.Channel(participants=participants)
+    run = jo.cotaf(1e-2, 2, 3), channel
+    own, wanted = (
+        jo.simulate(KEY, *run, jo.tasks.weighted(task, SCALES), 2, 2, calibration_trials=2)
+        for task in (generated, stored)
+    )
+    _assert_equal(own, wanted)
+
+
+def test_few_users_may_be_scored():
+    model = jnp.arange(4.0)
+    task = jo.tasks.generated(3, USERS, _init, _loss, _samples, scored=3)
+    keys = jax.vmap(lambda user: jax.random.fold_in(jax.random.key(3), user))(jnp.arange(3))
+    wanted = _loss({"w": model}, jax.vmap(_samples)(keys, jnp.arange(3))).mean()
+    np.testing.assert_allclose(task.score(model)["loss"], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": lambda key, user: jnp.ones(())}, "data must make arrays"),
+        ({"data": lambda key, user: jnp.ones((3, 4), "int8")}, "data must make arrays"),
+        ({"data": lambda key: jnp.ones((3, 4))}, "data must make samples of a random key"),
+        ({"scored": 9}, "task.scored must be ≤ users = 8, got 9"),
+        ({"test_data": jnp.ones(3)}, "test_data must come with evaluate"),
+    ],
+)
+def test_bad_functions_are_refused_in_a_line(change, message):
+    functions = {"init": _init, "loss": _loss, "data": _samples} | change
+    with pytest.raises(jo.InputError, match=message):
+        task = jo.tasks.generated(3, USERS, **functions)
+        jo.simulate(KEY, jo.fedavg(**LOCAL), jo.Channel(), task, 1, 1)

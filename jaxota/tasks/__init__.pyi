@@ -1,4 +1,5 @@
 from .empirical_risk import empirical as empirical
+from .generated import generated as generated
 from .images import Images as Images
 from .images import cifar10 as cifar10
 from .images import digits as digits
