@@ -1,5 +1,4 @@
 from .empirical_risk import empirical as empirical
-from .generated import generated as generated
 from .images import Images as Images
 from .images import cifar10 as cifar10
 from .images import digits as digits
@@ -10,6 +9,7 @@ from .images import mnist as mnist
 from .labelled import classification as classification
 from .least_squares import regression as regression
 from .least_squares import synthetic_regression as synthetic_regression
+from .made_data import generated as generated
 from .models import CNN as CNN
 from .models import MLP as MLP
 from .models import SoftmaxRegression as SoftmaxRegression

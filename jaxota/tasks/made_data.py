@@ -140,9 +140,13 @@ def generated(
     Args:
         key: random key, or seed, of the data.
         users: N.
-        init, loss, evaluate, test_data: as of `empirical`.
+        init: function of a random key that draws the parameters of a trial, as in `empirical`.
+        loss: function of the parameters and a batch that returns one number per sample.
         data: function of a random key and the number of a user that makes the user's samples: a
             pytree of arrays [D, ...] of float32, int32 or bool, of the same shapes for all users.
+        evaluate: function of the parameters (and of test_data, if given) that returns further
+            scores: a dict of numbers by name.
+        test_data: any pytree of arrays.
         scored: number of users, the first ones, over whom the loss is scored; None for all, which
             costs a pass over the data of N users.
     """
