@@ -173,9 +173,10 @@ def _add_settings(verb: argparse.ArgumentParser) -> None:
 
 
 def list_(arguments: argparse.Namespace) -> int:
-    """Print the figures, in a checkout the experiments in its files, and the devices here."""
+    """Print the figures, a checkout's experiments, the field's methods, and the devices here."""
     from jaxota._core.devices import devices
     from jaxota.cli import run
+    from jaxota.cli.methods import METHODS
     from jaxota.figures import FIGURES
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -186,6 +187,9 @@ def list_(arguments: argparse.Namespace) -> int:
     for file, title in run.experiments_in_checkout().items():
         print(process.folded(f"{file}  {title}", width, 16))
     print("times on two cores, compilation included")
+    print("methods, see docs/methods.md:")
+    for name, line in METHODS.items():
+        print(f"  {name:12} {line}")
     process.start_jax()
     print(f"runs on {devices()}")
     return 0

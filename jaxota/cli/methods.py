@@ -1,0 +1,25 @@
+"""Methods of the field by the names of their papers, and the line that makes each of them."""
+
+METHODS = {
+    "COTAF": "jo.cotaf(1e-2, 10, 10)",
+    "BAAF": "jo.baaf(1e-2, 10, 10)",
+    "COBAAF": "jo.cobaaf(1e-2, 10, 10)",
+    "WISE": "jo.wise(1e-2, 10, 10)",
+    "FedProx": "jo.cotaf(1e-2, 10).replace(local=jo.Proximal(1e-2, 10, mu=0.1))",
+    "FedAdam": "jo.cotaf(1e-2, 10, 10, server=optax.adam(0.1))",
+    "FedDyn": "jo.feddyn(1e-2, 10, 10, penalty=1.0)",
+    "OBDA": "jo.cotaf(1e-2, 10, 10, precode=jo.Online(), compress=jo.OneBit(step=0.01))",
+    "top-k": "jo.cotaf(1e-2, 10, 10, compress=jo.TopK(0.1))",
+    "A-DSGD": "jo.cotaf(1e-2, 1, precode=jo.FullPower(), compress=jo.Projected(500, share=0.05))",
+    "zeroth order": "jo.cotaf(1e-2, 1, precode=jo.Online(), compress=jo.Directions(5))",
+    "group median": "jo.cotaf(1e-2, 10, 10, compress=jo.GroupMedian(5))",
+    "scheduling": "jo.cotaf(1e-2, 10, 10, server=jo.Strongest(5, by='norm'))",
+    "ADOTA": "jo.cotaf(1e-2, 10, 10, precode=jo.Online(), server=jo.Adota(0.1, alpha=1.5))",
+    "AGMA": "jo.cotaf(1e-2, 1, server=optax.sgd(1.0, momentum=0.5, nesterov=True))",
+    "BAA": "jo.Channel(fading=jo.rayleigh(threshold=0.3))",
+    "GBMA": "jo.Channel(fading=jo.rayleigh(answer=jo.PhaseOnly(mean_gain=0.886)))",
+    "Cao et al.": "jo.Channel(fading=jo.rayleigh(answer=jo.OptimalPower()))",
+    "Yang et al.": "jo.Channel(fading=jo.rayleigh(antennas=4, answer=jo.UniformForcing()))",
+    "Amiri et al.": "jo.Channel(fading=jo.rayleigh(antennas=64, answer=jo.Blind()))",
+    "heavy tails": "jo.Channel(noise=jo.Stable(alpha=1.5))",
+}
