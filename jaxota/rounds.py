@@ -242,12 +242,15 @@ def _transmit(
     if getattr(compress, "averages", True):
         error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
         error = _if_anyone(link, error, jnp.float32(0.0))
+    heard = link.heard
+    if getattr(compress, "by_symbol", False):
+        heard = link.by_symbol(values.shape[1]).heard
     # Some precoders and estimators need reports of their own, but not over error-free links.
     over_the_air = (precode, estimator) if noise is not None else ()
     count = len(reports) + sum(getattr(stage, "reports", 0) for stage in over_the_air)
     return (
         Aggregate(estimate, deviation, link, side),
-        compress.remember(compress_memory, encoded, link.heard),
+        compress.remember(compress_memory, encoded, heard),
         _if_anyone(link, memory, estimate_memory),
         Ledger(
             energy=sent.energies,

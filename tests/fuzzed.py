@@ -252,7 +252,12 @@ def rows():
         call = functools.partial(lambda cls, **k: run(algorithm=_with(precode=cls(**k))), cls)
         kinds = {name: optional(positive) if name == "gain" else positive for name in good}
         found[f"jo.{cls.__name__}"] = Row(call, good, kinds)
-    faded = {"csi_error": at_least_0, "antennas": count, "answer": Kind(FEW_PARTS[1:])}
+    faded = {
+        "csi_error": at_least_0,
+        "antennas": count,
+        "carriers": count,
+        "answer": Kind(FEW_PARTS[1:]),
+    }
     faded |= {"correlation": numbers(*NAN, -1, 1.0, 2.0, [0.1, 0.2]), "law": part}
     faded |= {"mean_gain": optional(positive), "combiner": words, "gains": array, "each": words}
     faded |= {"k_factor": numbers(np.nan, -1, [1.0, 2.0]), "m": numbers(*NAN, 0, 0.4)}

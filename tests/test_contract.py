@@ -44,6 +44,7 @@ METHODS = {
 }
 METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1)), "feddyn": jo.feddyn(**ONLINE)}
 METHODS |= {"median": jo.cotaf(**ONLINE, compress=jo.Liars(1, rest=jo.GroupMedian(2)))}
+METHODS |= {"airfl-mem": jo.cotaf(**ONLINE, compress=jo.Centred(jo.Unheard()))}
 ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),
@@ -59,8 +60,11 @@ CHANNELS = {
         fading=jo.rayleigh(answer=jo.UniformForcing("eigenvector"), antennas=2)
     ),
     "blind": jo.Channel(fading=jo.rayleigh(answer=jo.Blind(), antennas=3), gains=[0.5, 1, 2, 1]),
+    "selective": jo.Channel(
+        fading=jo.rayleigh(carriers=3, antennas=2, answer=jo.UniformForcing(threshold=0.5))
+    ),
 }
-ANSWERED = ("phase only", "optimal power", "forcing", "eigenvector", "blind")
+ANSWERED = ("selective", "phase only", "optimal power", "forcing", "eigenvector", "blind")
 ROUNDS, TRIALS = 3, 2
 # Every algorithm over the two channels with most parts, every channel with the two algorithms.
 RICH = ("cobaaf", "cobaaf, other parts")

@@ -120,8 +120,8 @@ def test_recordings_are_swept_and_have_csi_errors(task):
 
 
 BAD = {
-    "gains must be [snapshot, antenna, user] or": {"gains": np.ones((2, 3, 4, 5))},
-    "gains must be [snapshot, antenna, user] or [": {"gains": np.ones((0, 3, 4))},
+    "gains must be [snapshot, antenna, user], [": {"gains": np.ones((2, 3, 4, 5, 6))},
+    "gains must be [snapshot, antenna, user], ": {"gains": np.ones((0, 3, 4))},
     "gains must be complex numbers, got": {"gains": "x"},
     "gains must be finite": {"gains": np.full((2, 4), np.nan)},
     "channel.fading.law.gains must be of 1 antennas": {"gains": np.ones((2, 5))},

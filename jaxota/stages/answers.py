@@ -21,6 +21,23 @@ Gains: TypeAlias = Float[Array, "2 *shape"]  # real and imaginary parts
 
 
 @part
+class Subcarriers:
+    """The links of a block's subcarriers, under frequency-selective fading: symbol j takes j mod C.
+
+    Attributes:
+        heard, gain, amplification: [user, carrier] as of `Link`.
+        floor: [user, carrier] `Link.floor`, the same for all users.
+    """
+
+    heard: Float[Array, "user carrier"]
+    gain: Float[Array, "user carrier"]
+    amplification: Float[Array, "user carrier"]
+    floor: Float[Array, "user carrier"]
+
+    replace = dataclasses.replace
+
+
+@part
 class Link:
     """One block's path from the users to the server for one round.
 
@@ -32,12 +49,15 @@ class Link:
         gain: [user] what remains of a user's signal after fading and its inversion.
         amplification: [user] factor on the transmit power, (h_min/h)² for inversion.
         floor: [] h_min, by which the server divides besides n.
+        carriers: the links of the subcarriers, of which the others are then the summary: heard on
+            any, and means. None for flat fading.
     """
 
     heard: PerUser
     gain: PerUser
     amplification: PerUser
     floor: Scalar
+    carriers: Subcarriers | None = None
 
     replace = dataclasses.replace
 
@@ -45,13 +65,31 @@ class Link:
         """Return the link of these users alone."""
         return jax.tree.map(lambda x: x[members] if jnp.ndim(x) else x, self)
 
+    def by_symbol(self, count: int) -> "Link":
+        """Return the links of `count` symbols, [user, s] and `floor` [s]."""
+        of = self.carriers
+        if of is None:
+            h, g, a = (jnp.broadcast_to(x[:, None], (len(x), count)) for x in self.of_users)
+            return Link(h, g, a, jnp.broadcast_to(self.floor, (count,)))
+        number = jnp.arange(count) % of.heard.shape[1]
+        heard = self.heard[:, None] * of.heard[:, number]
+        return Link(heard, of.gain[:, number], of.amplification[:, number], of.floor[0, number])
+
+    @property
+    def of_users(self) -> tuple[PerUser, PerUser, PerUser]:
+        """The fields [user]."""
+        return self.heard, self.gain, self.amplification
+
     @property
     def count(self) -> Scalar:
         """Number of users in S^r, at least 1 so that it can divide."""
         return jnp.maximum(self.heard.sum(), 1.0)
 
     def mean(self, values: Float[Array, "user *shape"]) -> Float[Array, "*shape"]:
-        """Average `values` over S^r."""
+        """Average `values` over S^r; those of symbols [user, s] over who is heard on each."""
+        if self.carriers is not None and values.ndim == 2:
+            heard = self.by_symbol(values.shape[1]).heard > 0
+            return jnp.where(heard, values, 0.0).sum(0) / jnp.maximum(heard.sum(0), 1)
         # Not heard·values: a diverged user who is silent would make the average NaN.
         heard = self.heard.reshape(-1, *[1] * (values.ndim - 1)) > 0
         return jnp.where(heard, values, 0.0).sum(0) / self.count
@@ -61,6 +99,16 @@ def ideal_link(users: int) -> Link:
     """Return the link over which all users are heard with gain 1."""
     ones = jnp.ones(users, "float32")
     return Link(ones, ones, ones, jnp.float32(1.0))
+
+
+def selective_link(carriers: Subcarriers) -> Link:
+    """Return the link of subcarriers, from their links with the axes [carrier, user]."""
+    swapped = Subcarriers(*(x.astype("float32").T for x in vars(carriers).values()))
+    count = jnp.maximum(swapped.heard.sum(1), 1.0)
+    gain = (swapped.heard * swapped.gain).sum(1) / count
+    amplification = (swapped.heard * swapped.amplification).sum(1) / count
+    heard = (swapped.heard.sum(1) > 0).astype("float32")
+    return Link(heard, gain, amplification, swapped.floor.mean(), swapped)
 
 
 class Above(NamedTuple):
@@ -236,7 +284,7 @@ class Blind:
         return Link(ones, gain, ones, antennas / jnp.maximum(size, TINY))
 
 
-STEPS = 30  # of the ascent
+STEPS, POWERS = 30, 200  # of the ascent, and of the power iteration
 
 
 def _in_phase(gains: Gains, estimates: Gains) -> tuple[PerUser, PerUser]:
@@ -261,12 +309,20 @@ def _sum(gains: Gains) -> Float[Array, "2 antenna"]:
     return _unit(gains.sum(-1))
 
 
+def _pulled(seen: Float[Array, "2 user"], gains: Gains) -> Float[Array, "2 antenna"]:
+    """Return Σ_i h_i (fᴴh_i)*, half the gradient of Σ_i |fᴴh_i|² by f, from fᴴh_i."""
+    (real, imaginary), (x, y) = seen, gains
+    return jnp.stack([x @ real + y @ imaginary, y @ real - x @ imaginary])
+
+
 def _eigenvector(gains: Gains) -> Float[Array, "2 antenna"]:
-    """Return the leading eigenvector of Σ_i h_i h_iᴴ."""
-    # As a real matrix of twice the size, whose eigenvalues are the same, each of them twice.
-    real, imaginary = gains
-    rows = jnp.concatenate([gains, jnp.stack([-imaginary, real])], 2).reshape(2 * len(real), -1)
-    return jnp.linalg.eigh(rows @ rows.T)[1][:, -1].reshape(2, -1)
+    """Return the leading eigenvector of Σ_i h_i h_iᴴ, by power iteration."""
+
+    # Not by `eigh`, whose threads can wait for each other for ever on CPU.
+    def step(f: Array, _: None) -> tuple[Array, None]:
+        return _unit(_pulled(_combined(f, gains), gains)), None
+
+    return jax.lax.scan(step, _sum(gains), None, POWERS)[0]
 
 
 def _ascent(gains: Gains) -> Float[Array, "2 antenna"]:
@@ -279,9 +335,7 @@ def _ascent(gains: Gains) -> Float[Array, "2 antenna"]:
         weakest = power.argmin()
         best = jnp.where(power[weakest] > most, f, best)
         most = jnp.maximum(most, power[weakest])
-        # The gradient of |fᴴh|² by f is 2·h·(fᴴh)*.
-        h, (real, imaginary) = gains[:, :, weakest], seen[:, weakest]
-        slope = jnp.stack([h[0] * real + h[1] * imaginary, h[1] * real - h[0] * imaginary])
+        slope = _pulled(seen[:, weakest][:, None], gains[:, :, weakest][:, :, None])
         return (_unit(f + _unit(slope) / jnp.sqrt(t)), best, most), None
 
     start = _sum(gains)

@@ -336,9 +336,31 @@ def superpose(
 
     Returns:
         The average over S^r plus noise [s]; the standard deviation √ν of that noise, with
-        ν = sw2/(|S|²·α·h_min²); and the transmit power ‖x_i‖²/P of each user [user].
+        ν = sw2/(|S|²·α·h_min²), its root mean square over the symbols under selective fading; and
+        the transmit power ‖x_i‖²/P of each user [user].
     """
-    received, common = link.gain[:, None] * block.values, energy
+    average, deviation = _average(block.values, energy, noise, link)
+    spent = link.heard * link.amplification * block.energies
+    if link.carriers is not None:
+        symbols = link.by_symbol(block.values.shape[1])
+        average, deviation = _by_symbol(block.values, energy, noise, symbols)
+        spent = jnp.sum(symbols.heard * symbols.amplification * block.values**2, 1)
+    if noise is not None:
+        average += deviation * law.draw(key, average.shape)
+    # Under selective fading users are heard on some symbols, each with noise of its own.
+    deviation = deviation if jnp.ndim(deviation) == 0 else jnp.sqrt(jnp.mean(deviation**2))
+    # 0/0 where a user sends nothing and the full-power energy is 0: no power.
+    return average, deviation, jnp.where(spent == 0, 0.0, spent / energy)
+
+
+def _average(
+    values: Float[Array, "user s"],
+    energy: Float[Array, "*user"],
+    noise: Scalar | None,
+    link: Link,
+) -> tuple[Float[Array, "s"], Scalar]:
+    """Return the average over S^r without noise, and the deviation of the noise."""
+    received, common = link.gain[:, None] * values, energy
     if jnp.ndim(energy) == 1:  # the server cannot undo different gains one by one
         weight, common = _weights(energy, link)
         received = weight[:, None] * received
@@ -349,10 +371,24 @@ def superpose(
         # is 0 even where the energy is infinite.
         deviation = jnp.where(noise == 0, 0.0, jnp.sqrt(noise) * jnp.sqrt(common))
         deviation /= link.count * link.floor
-        received += deviation * law.draw(key, received.shape)
-    spent = link.heard * link.amplification * block.energies
-    # 0/0 where a user sends nothing and the full-power energy is 0: no power.
-    return received, deviation, jnp.where(spent == 0, 0.0, spent / energy)
+    return received, deviation
+
+
+def _by_symbol(
+    values: Float[Array, "user s"],
+    energy: Float[Array, "*user"],
+    noise: Scalar | None,
+    symbols: Link,
+) -> tuple[Float[Array, "s"], Float[Array, "s"]]:
+    """Return averages and deviations of symbols, each with a link of its own."""
+
+    def one(values: PerUser, link: Link) -> tuple[Scalar, Scalar]:
+        average, deviation = _average(values[:, None], energy, noise, link)
+        anyone = link.heard.sum() > 0  # else the server takes nothing from this symbol
+        return jnp.where(anyone, average[0], 0.0), jnp.where(anyone, deviation, 0.0)
+
+    axes = Link(1, 1, 1, 0)  # type: ignore[arg-type]
+    return jax.vmap(one, (1, axes))(values, symbols)
 
 
 def _weights(energy: PerUser, link: Link) -> tuple[PerUser, Scalar]:

@@ -50,7 +50,8 @@ class Compressor(Protocol):
     """The map from a user's vector to the symbols on the air, such as `Clipped`.
 
     A compressor whose decoded vector is no average, as that of votes, says so by
-    `averages = False`: the error of the aggregation is then not stated.
+    `averages = False`: the error of the aggregation is then not stated. With `by_symbol = True` its
+    `remember` is told who was heard on each symbol, [user, s].
     """
 
     @property
@@ -126,6 +127,10 @@ class Centred:
     def averages(self) -> bool:
         return getattr(self.rest, "averages", True)
 
+    @property
+    def by_symbol(self) -> bool:
+        return getattr(self.rest, "by_symbol", False)
+
     def start(self, users: int, dim: int) -> Memory:
         return self.rest.start(users, dim)
 
@@ -177,6 +182,40 @@ class Clipped:
         factor = jnp.where(size > level, level / jnp.where(size > 0, size, 1.0), 1.0)
         sent = total * factor[:, None]
         return sent, self.leak * (total - sent)
+
+
+@part
+class Unheard:
+    """Memory of what fading silenced: AirFL-Mem (Wen et al., 2023).
+
+    "AirFL-Mem: improving communication-learning trade-off by long-term memory". Each user adds to
+    its values those of earlier rounds that were not heard, symbol by symbol under selective fading.
+    The server divides by the number of all users: each value arrives once, late at the worst.
+    """
+
+    white = by_symbol = True
+    averages = False  # of this round's values
+    report = Compressor.report
+
+    def start(self, users: int, dim: int) -> Memory:
+        return jnp.zeros((users, dim), "float32")
+
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
+        return values + memory, values + memory
+
+    def decode(
+        self, received: Received, deviation: Scalar, link: Link, side: SideInfo, dim: int
+    ) -> tuple[Vector, Scalar]:
+        symbols = link.by_symbol(dim)
+        users, count = len(link.heard), symbols.heard.sum(0)
+        # A symbol's ν is as 1/(n·floor)²; of it, n/N is left.
+        before = jnp.where(count > 0, 1.0 / (jnp.maximum(count, 1.0) * symbols.floor) ** 2, 0.0)
+        after = jnp.where(count > 0, 1.0 / (users * symbols.floor) ** 2, 0.0)
+        share = jnp.sqrt(after.sum() / jnp.where(before.sum() > 0, before.sum(), 1.0))
+        return received * count / users, deviation * share
+
+    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user s"]) -> Memory:
+        return jnp.where(heard > 0, 0.0, after)
 
 
 def level_of(answer: Any) -> Scalar:

@@ -29,7 +29,16 @@ from jaxota._core.part import (
     traced,
 )
 from jaxota.errors import InputError
-from jaxota.stages.answers import Above, Answer, Gains, Inversion, Link, ideal_link
+from jaxota.stages.answers import (
+    Above,
+    Answer,
+    Gains,
+    Inversion,
+    Link,
+    Subcarriers,
+    ideal_link,
+    selective_link,
+)
 from jaxota.stages.local import no_memory
 
 if TYPE_CHECKING:
@@ -193,12 +202,14 @@ class Fading:
         answer: the users' response to their estimated gains.
         csi_error: variance of the error of these estimates.
         antennas: the number of the server's antennas.
+        carriers: the number of subcarriers, which fade independently; 1 for flat fading.
     """
 
     law: Law
     answer: Answer = Inversion()
     csi_error: Traced[Scalar] = traced(default=0.0, at_least=0.0)
     antennas: int = static(default=1, at_least=1)
+    carriers: int = static(default=1, at_least=1)
 
     replace = dataclasses.replace
 
@@ -206,13 +217,15 @@ class Fading:
     def floors(self) -> tuple[Scalar, Scalar]:
         """h_min and ρ_min of the answer, which must have them for `jaxota.theory`."""
         answer: Any = self.answer
+        if self.carriers > 1:
+            raise AttributeError("floors: the theorems speak of flat fading")
         return answer.floors
 
     @property
     def independent(self) -> bool:
         """Whether rounds fade independently, with moments that `above` knows."""
         answer: Any = self.answer
-        known = hasattr(answer, "above") and hasattr(self.law, answer.reads)
+        known = hasattr(answer, "above") and hasattr(self.law, answer.reads) and self.carriers == 1
         zeros = [getattr(self.law, "correlation", 0.0)]
         zeros += [] if getattr(self.law, "errors", False) else [self.csi_error]
         return known and not any(np.any(np.asarray(x) != 0) for x in zeros)
@@ -224,17 +237,20 @@ class Fading:
 
     def check(self, path: str, setting: "Setting") -> None:
         # 4 bytes each of `fresh` [4, 2, antenna, user]; as much again for gains and estimates.
-        size = 4 * (4 * 2 * self.antennas * setting.task.users) * 2
+        size = 4 * (4 * 2 * self.antennas * self.carriers * setting.task.users) * 2
         capacity.refuse_memory(f"{path}.antennas", f"gains of {self.antennas} antennas", size)
 
     def start(self, key: PRNGKeyArray, users: int) -> Memory:
-        return self.law.start(key, (2, self.antennas, users))
+        return self.law.start(key, (2, self.carriers * self.antennas, users))
 
     def draw(self, keys: Keys, amplitudes: PerUser, memory: Memory) -> tuple[Gains, Gains, Memory]:
-        """Return a round's true and estimated gains [2, block, antenna, user], and memory."""
+        """Return a round's true and estimated gains [2, block, antenna, user], and memory.
+
+        With subcarriers, the antennas of one come after those of the other.
+        """
         k_normal, k_law = keys
         # Gains and estimation errors from one draw, which is cheaper than two.
-        fresh = _circular(k_normal, (4, 2, self.antennas, amplitudes.size))
+        fresh = _circular(k_normal, (4, 2, self.carriers * self.antennas, amplitudes.size))
         gains, memory = self.law.draw(k_law, fresh[:2], memory)
         gains = amplitudes[None, None, None] * gains
         # The error is independent of h, so that E|ĥ|² = E|h|² + csi_error.
@@ -242,8 +258,21 @@ class Fading:
 
     def links(self, keys: Keys, amplitudes: PerUser, memory: Memory, noise: Noises) -> Links:
         gains, estimates, memory = self.draw(keys, amplitudes, memory)
-        model, control = (self.answer(b, gains[:, b], estimates[:, b], noise[b]) for b in (0, 1))
+        model, control = (self.link(b, gains[:, b], estimates[:, b], noise[b]) for b in (0, 1))
         return model, control, memory
+
+    def link(self, block: int, gains: Gains, estimates: Gains, noise: Scalar) -> Link:
+        """Return the answer to the gains of one block, on each subcarrier."""
+        if self.carriers == 1:
+            return self.answer(block, gains, estimates, noise)
+
+        def one(gains: Gains, estimates: Gains) -> Subcarriers:
+            link = self.answer(block, gains, estimates, noise)
+            return Subcarriers(*link.of_users, jnp.broadcast_to(link.floor, link.gain.shape))
+
+        shape = 2, self.carriers, self.antennas, -1
+        pairs = gains.reshape(shape), estimates.reshape(shape)
+        return selective_link(jax.vmap(one, (1, 1))(*pairs))
 
 
 def rayleigh(
@@ -253,6 +282,7 @@ def rayleigh(
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
     antennas: int = 1,
+    carriers: int = 1,
 ) -> Fading:
     """Rayleigh fading: a gain exceeds `threshold` with probability exp(−threshold²).
 
@@ -264,9 +294,10 @@ def rayleigh(
         answer: the users' response to their gains; None for truncated inversion.
         antennas: number of the server's antennas; more than one need an `answer` that combines
             them.
+        carriers: number of subcarriers, which fade independently; symbols take them in turn.
     """
     answer = _or_inversion(answer, threshold, control_threshold)
-    return Fading(Rayleigh(correlation), answer, csi_error, antennas)
+    return Fading(Rayleigh(correlation), answer, csi_error, antennas, carriers)
 
 
 def rician(
@@ -277,6 +308,7 @@ def rician(
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
     antennas: int = 1,
+    carriers: int = 1,
 ) -> Fading:
     """Rician fading.
 
@@ -287,7 +319,7 @@ def rician(
     The other arguments are those of `rayleigh`.
     """
     answer = _or_inversion(answer, threshold, control_threshold)
-    return Fading(Rician(k_factor, correlation), answer, csi_error, antennas)
+    return Fading(Rician(k_factor, correlation), answer, csi_error, antennas, carriers)
 
 
 def nakagami(
@@ -298,6 +330,7 @@ def nakagami(
     correlation: Numbers = 0.0,
     answer: Answer | None = None,
     antennas: int = 1,
+    carriers: int = 1,
 ) -> Fading:
     """Nakagami-m fading, without correlation between rounds.
 
@@ -311,7 +344,7 @@ def nakagami(
             f"correlation must be 0 with Nakagami fading, got {inputs.shown(correlation)}"
         )
     answer = _or_inversion(answer, threshold, control_threshold)
-    return Fading(Nakagami(m), answer, csi_error, antennas)
+    return Fading(Nakagami(m), answer, csi_error, antennas, carriers)
 
 
 def _or_inversion(answer: Answer | None, *thresholds: Numbers | None) -> Answer:

@@ -24,7 +24,8 @@ class Recorded:
     """Gains of a recording in the place of a law; both blocks of a round have the same.
 
     Attributes:
-        gains: [snapshot, 2, antenna, user] real and imaginary parts.
+        gains: [snapshot, 2, antenna, user] real and imaginary parts; with subcarriers, the antennas
+            of one come after those of the other.
         each: see `recorded`.
     """
 
@@ -47,11 +48,11 @@ class Recorded:
 
     def check(self, path: str, setting: "Setting") -> None:
         fading: Any = setting.channel.fading  # the `Fading` that holds this law
-        found, wanted = np.shape(self.gains)[-2:], (fading.antennas, setting.task.users)
-        if found != wanted:
+        rows, users = np.shape(self.gains)[-2:]
+        if (rows, users) != (fading.carriers * fading.antennas, setting.task.users):
             raise InputError(
-                f"{path}.gains must be of {wanted[0]} antennas and {wanted[1]} users, "
-                f"got {found[0]} and {found[1]}"
+                f"{path}.gains must be of {fading.antennas} antennas and {setting.task.users} "
+                f"users, got {rows // fading.carriers} and {users}"
             )
 
 
@@ -63,7 +64,8 @@ def recorded(
     The SNR is that of a gain of 1: divide by the root mean square of |h| to keep its meaning.
 
     Args:
-        gains: [snapshot, antenna, user] or [snapshot, user] complex gains.
+        gains: [snapshot, antenna, user] or [snapshot, user] complex gains; of subcarriers
+            [snapshot, carrier, antenna, user].
         answer: what users and server make of them, truncated inversion by default.
         csi_error: variance of the error of channel estimates.
         each: "round" plays the recording in every trial, a snapshot in each round, and from the
@@ -74,13 +76,15 @@ def recorded(
         values = np.asarray(gains).astype("complex128")
     except (TypeError, ValueError):
         raise InputError(f"gains must be complex numbers, got {inputs.shown(gains)}") from None
-    values = values[:, None] if values.ndim == 2 else values
-    if values.ndim != 3 or not values.size:
-        shape = list(np.shape(gains))
+    shape = np.shape(values)
+    if len(shape) not in (2, 3, 4) or not values.size:
         raise InputError(
-            f"gains must be [snapshot, antenna, user] or [snapshot, user], got shape {shape}"
+            "gains must be [snapshot, antenna, user], [snapshot, user] or "
+            f"[snapshot, carrier, antenna, user], got shape {list(shape)}"
         )
+    carriers, antennas = (1, 1, *shape[1:-1])[-2:]
+    values = values.reshape(shape[0], carriers * antennas, shape[-1])
     pairs = np.stack([values.real, values.imag], 1)
     if not (np.abs(pairs) < np.finfo("f4").max).all():
         raise InputError("gains must be finite")
-    return Fading(Recorded(pairs.astype("f4"), each), answer, csi_error, values.shape[1])
+    return Fading(Recorded(pairs.astype("f4"), each), answer, csi_error, antennas, carriers)
