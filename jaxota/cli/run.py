@@ -114,7 +114,7 @@ def experiments_in_checkout() -> dict[str, str]:
     """
     root, titles = Path(__file__).parents[2], {}
     checkout = (root / "pyproject.toml").exists()
-    for path in sorted(root.glob("benchmarks/[pw]*/*.py")) if checkout else ():
+    for path in sorted(root.glob("benchmarks/[mpw]*/*.py")) if checkout else ():
         found = _EXPERIMENT.findall(path.read_text(encoding="utf-8"))
         for title, name in found:
             file = path.relative_to(root).as_posix()
