@@ -57,9 +57,9 @@ from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
 from .stages.compress import SideInfo as SideInfo
 from .stages.compress import Uncompressed as Uncompressed
+from .stages.compress import Unheard as Unheard
 from .stages.dynamic import DynamicServer as DynamicServer
 from .stages.dynamic import DynamicSGD as DynamicSGD
-from .stages.compress import Unheard as Unheard
 from .stages.estimate import MMSE as MMSE
 from .stages.estimate import Identity as Identity
 from .stages.estimate import JamesStein as JamesStein
