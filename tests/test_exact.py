@@ -123,7 +123,7 @@ def test_moments_of_gains_above_the_floor(law):
     power = np.sum(np.asarray(gains[:, 0, 0], np.float64) ** 2, 0)
     heard = power > 0.7**2
     assert abs(z_scores(heard.astype(float), above.chance)[0]) < 4
-    assert abs(z_scores(1 / power[heard], above.inverse)[0]) < 4
+    assert abs(z_scores(0.7**2 / power[heard], above.power)[0]) < 4
 
 
 def test_samples_and_packed_operators_give_the_same(task, monkeypatch):

@@ -26,6 +26,7 @@ from jaxota.stages.answers import Link
 from jaxota.stages.local import if_heard, no_memory, norms
 
 Symbols: TypeAlias = Float[Array, "user s"]  # s = d without compression
+Heard: TypeAlias = Float[Array, "user *symbol"]  # [user], or [user, s] for `by_symbol`
 Received: TypeAlias = Float[Array, "s"]  # their average, with noise
 
 
@@ -80,8 +81,8 @@ class Compressor(Protocol):
         """
 
     @optional
-    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
-        """Return the memory [user, …] once it is known who was `heard` [user]; see `if_heard`."""
+    def remember(self, before: Memory, after: Memory, heard: Heard) -> Memory:
+        """Return the memory [user, …] once it is known who was `heard`; see `if_heard`."""
         return if_heard(self, before, after, heard)
 
 
@@ -149,7 +150,7 @@ class Centred:
         # The means of the users who were heard, as the received average is theirs.
         return centred + link.mean(side.reports["mean"]), deviation
 
-    def remember(self, before: Memory, after: Memory, heard: PerUser) -> Memory:
+    def remember(self, before: Memory, after: Memory, heard: Heard) -> Memory:
         return self.rest.remember(before, after, heard)
 
 
@@ -214,7 +215,7 @@ class Unheard:
         share = jnp.sqrt(after.sum() / jnp.where(before.sum() > 0, before.sum(), 1.0))
         return received * count / users, deviation * share
 
-    def remember(self, before: Memory, after: Memory, heard: Float[Array, "user s"]) -> Memory:
+    def remember(self, before: Memory, after: Memory, heard: Heard) -> Memory:
         return jnp.where(heard > 0, 0.0, after)
 
 
