@@ -1,6 +1,7 @@
 """Run the notebooks from top to bottom; they are stored without outputs."""
 
 import re
+import sys
 from pathlib import Path
 
 import nbclient
@@ -55,6 +56,30 @@ def test_every_notebook_has_the_same_install_cell():
         (install,) = [cell.source for cell in cells if "%pip" in cell.source]
         first.add(install)
     assert len(first) == 1 and "except ImportError:" in first.pop()
+
+
+def test_the_install_cell_stops_with_one_line(tmp_path, monkeypatch, capsys):
+    """Where jaxota is missing and there is nothing to install it from."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    (cell,) = [c.source for c in nbformat.read(NOTEBOOKS[0], 4).cells if "%pip" in c.source]
+    monkeypatch.setitem(sys.modules, "jaxota", None)
+    monkeypatch.chdir(tmp_path)
+    shell = InteractiveShell()
+    assert not shell.run_cell(cell.replace("%matplotlib inline", "")).success
+    said = capsys.readouterr()
+    assert (said.out + said.err).strip().count("\n") == 0 and "upload its wheel" in said.out
+    installed = []
+    shell.register_magic_function(installed.append, magic_name="pip")
+    for source, wanted in {
+        "": '"jaxota-0.1.0-py3-none-any.whl[datasets]"',
+        "/drive/jaxota": '"/drive/jaxota[datasets]"',
+        "git+https://x/y": '"jaxota[datasets] @ git+https://x/y"',
+    }.items():
+        (tmp_path / "jaxota-0.1.0-py3-none-any.whl").touch()
+        text = cell.replace('SOURCE = ""', f'SOURCE = "{source}"')
+        shell.run_cell(text.replace("%matplotlib inline", ""))
+        assert installed[-1] == f"install -q {wanted}"
 
 
 def test_every_reduction_is_used():

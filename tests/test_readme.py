@@ -50,7 +50,7 @@ def test_using_page_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}  # as a script has it
     blocks = _blocks("python", USING)
-    assert len(blocks) == 14
+    assert len(blocks) >= 15
     for block in blocks:
         _run(block, names, "using.md")
     assert (tmp_path / "plan.npz").exists() and (tmp_path / "run.nc").exists()
