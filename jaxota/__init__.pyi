@@ -1,5 +1,6 @@
 from . import figures as figures
 from . import plots as plots
+from . import privacy as privacy
 from . import stages as stages
 from . import stats as stats
 from . import style as style
@@ -55,6 +56,7 @@ from .stages.coarse import Projected as Projected
 from .stages.coarse import TopK as TopK
 from .stages.compress import Centred as Centred
 from .stages.compress import Clipped as Clipped
+from .stages.compress import NormBounded as NormBounded
 from .stages.compress import SideInfo as SideInfo
 from .stages.compress import Uncompressed as Uncompressed
 from .stages.compress import Unheard as Unheard

@@ -234,6 +234,7 @@ def rows():
         (jo.Directions, {"count": 2}, "compress"),
         (jo.Projected, {"symbols": 2, "share": 0.5}, "compress"),
         (jo.GroupMedian, {"groups": 2}, "compress"),
+        (jo.NormBounded, {"bound": 1.0}, "compress"),
         (jo.Adota, {"step_size": 0.5}, "server"),
         (jo.DynamicServer, {}, "server"),
     ):

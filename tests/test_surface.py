@@ -168,6 +168,7 @@ COMPRESSORS: list[stages.Compressor] = [jo.Uncompressed(), jo.Centred(jo.Clipped
 COMPRESSORS += [jo.Clipped(leak=1.0), jo.TopK(0.1), jo.OneBit(0.1), jo.Directions(2)]
 COMPRESSORS += [jo.Projected(5, share=0.2), jo.GroupMedian(2), jo.Liars(1)]
 COMPRESSORS += [jo.Unheard()]
+COMPRESSORS += [jo.NormBounded(1.0)]
 PRECODERS: list[stages.Precoder] = [jo.Offline(), jo.Online(), jo.Constant(), jo.Bounded(1.0)]
 PRECODERS += [jo.Level(), jo.FullPower()]
 FADING: list[stages.Fades] = [NoFading(), jo.rayleigh(), jo.rician(3.0), jo.nakagami(2.0)]

@@ -219,6 +219,26 @@ class Unheard:
         return jnp.where(heard > 0, 0.0, after)
 
 
+@part
+class NormBounded:
+    """Vectors longer than a fixed norm are scaled down to it, and what is cut off is lost.
+
+    Attributes:
+        bound: the largest norm. With `jo.Constant(√P/bound)` no user exceeds the budget P.
+    """
+
+    bound: Traced[Scalar] = traced(above=0.0)
+
+    white = True
+    start, report = no_memory, Compressor.report
+    decode, remember = Uncompressed.decode, Uncompressed.remember
+
+    def encode(self, values: Vectors, memory: Memory, side: SideInfo) -> tuple[Symbols, Memory]:
+        size = norms(values)
+        factor = jnp.where(size > self.bound, self.bound / jnp.where(size > 0, size, 1.0), 1.0)
+        return values * factor[:, None], memory
+
+
 def level_of(answer: Any) -> Scalar:
     """Return the level τ in a server's answer."""
     if not isinstance(answer, dict) or "level" not in answer:

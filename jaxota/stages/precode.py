@@ -106,6 +106,11 @@ class Constant:
     def needs(self) -> tuple[str, ...]:
         return () if self.gain is not None else ("energy",)
 
+    @property
+    def independent(self) -> bool:
+        """Whether the gain is the same whatever the data, for `jaxota.privacy`."""
+        return self.gain is not None
+
     def energy(self, block: Block) -> Scalar:
         if self.gain is None:
             assert block.moments.peak is not None  # `energy` is among `needs`
@@ -124,7 +129,7 @@ class Bounded:
 
     bound: Traced[Scalar] = traced(above=0.0)
 
-    needs = ()
+    needs, independent = (), True
     cohorts = True
 
     def energy(self, block: Block) -> Scalar:
