@@ -103,6 +103,7 @@ from .stages.wise import Last as Last
 from .stages.wise import PathCorrectedSGD as PathCorrectedSGD
 from .stages.wise import Switching as Switching
 from .stages.wise import Whitening as Whitening
+from .stopping import Stop as Stop
 from .study.grid import axis as axis
 from .study.grid import grid as grid
 from .study.study import Study as Study

@@ -1,6 +1,7 @@
 """The algorithms: each is a choice of parts, one for each stage of a round."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ class Algorithm:
         parts = (getattr(self, field.name) for field in dataclasses.fields(self))
         return all(getattr(part, "cohorts", False) for part in parts)
 
-    def moments(self, plan: Plan | None, rounds: int, done: int = 0) -> tuple[Moments, ...]:
+    def moments(self, plan: Plan | None, rounds: int, done: Any = 0) -> tuple[Moments, ...]:
         """Return the plan's moments of each block, by round; () where no plan is needed.
 
         The `rounds` rows begin after `done` rounds: a plan may be that of a longer run.
@@ -63,7 +64,7 @@ class Algorithm:
         if plan is None or not self.needs:
             return ()
         blocks = tuple(_moments(plan, block) for block in range(1 + self.local.controlled))
-        return jax.tree.map(lambda rows: rows[done : done + rounds], blocks)
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, done, rounds), blocks)
 
 
 def _moments(plan: Plan, block: int) -> Moments:

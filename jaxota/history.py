@@ -35,6 +35,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BY_ROUND, ("trial", "round")),
     **dict.fromkeys(("user_power", "user_control_power", "heard"), ("trial", "round", "user")),
     **dict.fromkeys(("model", "average"), ("trial", "parameter")),
+    "last_round": ("trial",),
 }
 LEDGERS = ("uses", "energy", "reports")  # what is spent, and adds up over rounds
 # Other names in a table or a dataset, which no score may have.
@@ -66,6 +67,8 @@ class History:
             `history["user_loss"]` is that of the name "loss".
         model: [trial, d] the last model.
         average: [trial, d] the weighted average of all models, eq. final_output.
+        last_round: [trial] the last round of each trial, where trials may stop early; later rows
+            are NaN.
         average_scores: [trial] the scores of that average, where they were asked for.
         settings: [setting] the swept values of each name.
         grid: of a product of settings the names of its axes and their sizes, in the order of
@@ -97,6 +100,7 @@ class History:
     user_scores: dict[str, UserScores] = dataclasses.field(default_factory=dict)
     model: Models = None
     average: Models = None
+    last_round: ByTrial = None
     average_scores: dict[str, ByTrial] = dataclasses.field(default_factory=dict)
     settings: dict[str, Settings] = dataclasses.field(default_factory=dict)
     state: Checkpoint | None = None
@@ -189,8 +193,13 @@ class History:
     @property
     def diverged(self) -> Bool[np.ndarray, "*setting trial"]:
         """Whether a trial left the finite numbers, in any score or in its last model."""
-        results = [x for x in (*self.scores.values(), self.model) if x is not None]
-        return ~np.all([np.isfinite(x).all(-1) for x in results], 0)
+        finite = [np.isfinite(x) for x in self.scores.values()]
+        if self.last_round is not None:  # nothing diverges where nothing is run
+            rounds = self.done + self.every * (1 + np.arange(finite[0].shape[-1]))
+            finite = [x | (rounds > self.last_round[..., None]) for x in finite]
+        if self.model is not None:
+            finite.append(np.isfinite(self.model))
+        return ~np.all([x.all(-1) for x in finite], 0)
 
     def _results(self) -> dict[str, tuple[tuple[str, ...], Any]]:
         """The dimensions and values of every result that there is, by its name in a dataset."""

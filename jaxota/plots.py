@@ -298,6 +298,11 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
 
 def _band(history: Any, metric: Any, whose: str, against: str = "round") -> Band:
     values = stats.scores(history, metric, whose)
+    if np.isnan(values[~history.diverged]).any():
+        raise InputError(
+            f"{whose} must hold all rounds, but trials of it stopped early: jo.stats.time_to says "
+            "what they spent"
+        )
     every = history.every if metric in history.scores else 1
     x = history.done + every * (1 + np.arange(values.shape[1]))
     if against != "round":

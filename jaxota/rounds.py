@@ -21,7 +21,7 @@ from jaxota._core.devices import in_chunks
 from jaxota._core.part import Memory, PerUser, Scalar, Vector
 from jaxota._core.schedule import at_round
 from jaxota._core.scoring import scorer
-from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, State
+from jaxota._core.state import Checkpoint, Info, Ledger, Moments, Plan, Resumed, State
 from jaxota.algorithms import Algorithm
 from jaxota.history import History
 from jaxota.stages.answers import Link
@@ -290,8 +290,9 @@ def one_trial(
     start: Any,
     rounds: int,
     reveal: Callable[[Int[Array, ""], State, Info, State], Any],
-    done: int = 0,
+    done: Any = 0,
     cohort: int | None = None,
+    total: int = 0,
 ) -> tuple[tuple[State, ...], tuple[Any, ...]]:
     """Run all rounds of one trial, for several algorithms side by side on the same random numbers.
 
@@ -299,21 +300,24 @@ def one_trial(
         key, trial: the experiment's key, and the number of the trial, which is folded in.
         algorithms, channel, problem: the parts; `problem` has the users' data of this trial.
         moments: rows of each algorithm's plan, block by block.
-        start: [d] the model where all start, or the leaves of the only algorithm's state to go on
-            from; `None` to draw a model from the task.
+        start: [d] the model where all start, or the tuple of leaves of the only algorithm's state
+            to go on from; `None` to draw a model from the task.
         rounds: R.
         reveal: `reveal(r, before, info, after)` is kept of each round.
         done: rounds before the first one, if the run goes on.
         cohort: the number of users who compute, where that is known beforehand; None for all.
+        total: rounds of the whole run, at least `done + rounds`; by default that.
 
     Returns:
         Each algorithm's last state, and what was revealed of its rounds [round, …].
     """
     channel = stage_checks.checked(channel, "channel", problem)
     # One split for the trial: a round's keys depend on the trial and on r, not on R.
-    keys = prng.split(prng.fold_in(key, trial), 3 + 7 * (done + rounds))
-    k_init, k_start, k_rounds = keys[0], keys[1:3], keys[3 + 7 * done :].reshape(rounds, 7)
-    model = start if start is not None and not done else None
+    keys = prng.split(prng.fold_in(key, trial), 3 + 7 * (total or done + rounds))
+    k_init, k_start = keys[0], keys[1:3]
+    k_rounds = jax.lax.dynamic_slice_in_dim(keys[3:].reshape(-1, 7), done, rounds)
+    resumed = isinstance(start, tuple)
+    model = None if resumed else start
     if model is None:
         model = stage_checks.checked_problem(problem).init(k_init)
 
@@ -321,7 +325,7 @@ def one_trial(
         return [at_round(algorithm, r) for algorithm in algorithms]
 
     states = tuple(_first_state(k_start, each, channel, problem, model) for each in at(done))
-    if done:
+    if resumed:
         states = (stage_checks.state(start, states[0]),)
 
     def step(states: tuple[State, ...], xs: Any) -> tuple[tuple[State, ...], tuple[Any, ...]]:
@@ -366,13 +370,17 @@ def run_all(
     channel: Channel,
     task: Task,
     plans: Sequence[Plan | None],
-    start: Float[Array, "trial d"] | tuple[Array, ...] | None,
+    start: Float[Array, "trial d"] | tuple[Array, ...] | Resumed | None,
 ) -> tuple[History, ...]:
     """Run several algorithms side by side, each with its plan; to be compiled.
 
-    `start` holds initial models, or the leaves [trial, …] of states to continue from.
+    `start` holds initial models, or the leaves [trial, …] of states to continue from, after
+    `options.done` rounds or as many as a `Resumed` says.
     """
-    every, done = options.every, options.done
+    every: int = options.every
+    done: Any = options.done  # of a block of a longer run it is traced
+    if isinstance(start, Resumed):
+        start, done = start
     rows = (options.rounds, done)
     moments = tuple(a.moments(plan, *rows) for a, plan in zip(algorithms, plans, strict=True))
 
@@ -399,7 +407,7 @@ def run_all(
 
         own = jax.tree.map(lambda values: values[t], start)
         run = key, t, algorithms, channel, problem, moments, own, options.rounds
-        states, revealed = one_trial(*run, reveal, done, options.cohort)
+        states, revealed = one_trial(*run, reveal, done, options.cohort, options.total)
         return tuple(map(last, algorithms, states)), revealed
 
     histories = []
@@ -408,9 +416,9 @@ def run_all(
         scores, by_user = jax.tree.map(lambda x: x[:, every - 1 :: every], scores)
         stage_checks.check_scores(scores)
         if options.keep_state:
-            last["state"] = Checkpoint(last["state"], done + options.rounds)
+            last["state"] = Checkpoint(last["state"], options.done + options.rounds)
         last |= {"scores": scores, "user_scores": by_user}
-        histories.append(History(**record, **last, every=every, done=done))
+        histories.append(History(**record, **last, every=every, done=options.done))
     return tuple(histories)
 
 

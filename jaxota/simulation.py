@@ -18,6 +18,7 @@ from jaxota.calibration import cached_plan, measure
 from jaxota.history import History
 from jaxota.rounds import run_all
 from jaxota.stages.channel import Channel
+from jaxota.stopping import Stop, check_stop, run_until
 from jaxota.tasks.problem import Task
 
 
@@ -40,6 +41,7 @@ def simulate(
     metrics: dict[str, Callable[..., Any]] | None = None,
     state: Checkpoint | None = None,
     keep_state: bool = False,
+    stop: Stop | None = None,
     progress: bool = False,
 ) -> History:
     """Run `algorithm` over `channel` on `task`: `trials` independent runs of `rounds` rounds.
@@ -74,6 +76,9 @@ def simulate(
             key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.
         keep_state: also keep the last state of every trial, to continue from. The plan may then
             have more rounds than this run.
+        stop: `jo.Stop("gap", 1e-3)`: a trial ends once a score has reached a target. Its later rows
+            are NaN, `history.last_round` says where it ended, and all that was run is the same as
+            without, to rounding. Trials run in small groups, block by block of rounds.
         progress: print on stderr what is compiled, measured and run, and how long each took.
 
     The first call compiles, which takes seconds to tens of seconds; a later call of the same
@@ -92,7 +97,11 @@ def simulate(
     refuse_swept(**{name: arguments[name] for name in PARTS})
     with asked("simulate", inputs.chosen("progress", progress, (False, True))):
         arguments["plan"] = cached_plan(options, **arguments)
-        history = inputs.nan_unless(checks, program(options, **arguments))
+        if stop is None:
+            history = inputs.nan_unless(checks, program(options, **arguments))
+        else:
+            stop = check_stop(stop, options, arguments)
+            history = run_until(stop, options, program, arguments)
     counts = {"rounds": options.rounds, "trials": trials, "every": every}
     given = {"calibration_trials": calibration_trials, "plan": plan, "initial": initial}
     return history._of(**{k: arguments[k] for k in SETUP}, **counts, **given)

@@ -42,6 +42,7 @@ class Options(NamedTuple):
     done: int = 0  # rounds before the first one, where a run continues
     keep_state: bool = False
     cohort: int | None = None  # users who compute in a round, where they are drawn; None for all
+    total: int = 0  # rounds of the whole run, where this program is a block of it
 
 
 class Setting(NamedTuple):

@@ -1,7 +1,7 @@
 """Values that cross the rounds of a trial: the state, the round's records, and the plan."""
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,13 @@ class Checkpoint:
     rounds: int = static(at_least=1)
 
     replace = dataclasses.replace
+
+
+class Resumed(NamedTuple):
+    """States from which a program continues after a number of rounds that it does not know."""
+
+    leaves: tuple[Array, ...]
+    done: Int[Array, ""]
 
 
 @part

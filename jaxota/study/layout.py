@@ -181,7 +181,7 @@ def _result_dims(settings: Settings) -> dict[str, tuple[str, ...]]:
     controlled = any(algorithm.local.controlled for algorithm in algorithms)
     dims: dict[str, tuple[str, ...]] = dict.fromkeys(scores, ("evaluation",))
     for name, (_, *rest) in DIMENSIONS.items():
-        if "user" not in rest and (controlled or "control" not in name):
+        if "user" not in rest and name != "last_round" and (controlled or "control" not in name):
             dims[name] = tuple(rest)
     return dims | {f"average_{score}": () for score in scores}
 
