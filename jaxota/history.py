@@ -206,7 +206,7 @@ class History:
         along = "round" if self.every == 1 else "evaluation"
         results: dict[str, Any] = {k: (("trial", along), v) for k, v in self.scores.items()}
         results |= {k: (dims, getattr(self, k)) for k, dims in DIMENSIONS.items()}
-        by_user = "trial", "evaluation", "user"
+        by_user = "trial", along, "user"
         results |= {f"user_{k}": (by_user, v) for k, v in self.user_scores.items()}
         results |= {f"average_{k}": (("trial",), v) for k, v in self.average_scores.items()}
         return {k: (dims, values) for k, (dims, values) in results.items() if values is not None}
@@ -252,11 +252,13 @@ class History:
         """
         dataset = self.to_xarray()
         by_round = [k for k, values in dataset.items() if values.dims[-2:] == ("trial", "round")]
-        scores = (
-            dataset[list(self.scores)].rename(evaluation="round").reindex_like(dataset["round"])
-        )
-        order = [*self._axes(), "trial", "round"]
-        return scores.merge(dataset[by_round], compat="override").to_dataframe(order).reset_index()
+        if "evaluation" in dataset.dims:
+            scores = dataset[list(self.scores)].rename(evaluation="round")
+            scores = scores.reindex_like(dataset["round"])
+            dataset = scores.merge(dataset[by_round], compat="override")
+        else:
+            dataset = dataset[by_round]
+        return dataset.to_dataframe([*self._axes(), "trial", "round"]).reset_index()
 
     def _axes(self) -> dict[str, int]:
         """Names and sizes of the axes that [setting] stands for."""
@@ -374,7 +376,8 @@ def _is_key(values: Any) -> bool:
 
 def _of_users(dataset: "xarray.Dataset") -> list[str]:
     """Return the names of users' scores in a stored history."""
-    return [str(k) for k in dataset.data_vars if dataset[k].dims[-2:] == ("evaluation", "user")]
+    by_user = [str(k) for k in dataset.data_vars if dataset[k].dims[-1:] == ("user",)]
+    return [name for name in by_user if name not in DIMENSIONS]
 
 
 def _stored_state(dataset: "xarray.Dataset") -> Checkpoint | None:

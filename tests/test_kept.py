@@ -106,7 +106,7 @@ def test_a_metric_compiles_once_and_sweeps(task, history):
     )  # fmt: skip
     for name in ("drift", "heard", "user_loss"):
         np.testing.assert_allclose(swept[name][0], history[name], rtol=1e-4)
-    assert swept.to_xarray()["user_loss"].dims == ("setting", "trial", "evaluation", "user")
+    assert swept.to_xarray()["user_loss"].dims == ("snr_db", "trial", "round", "user")
 
 
 def test_all_of_it_is_saved(history, tmp_path):
