@@ -1,5 +1,7 @@
 """Curves with confidence bands, maps of sweeps and of label counts, ready for a paper."""
 
+import dataclasses
+import textwrap
 from typing import Any
 
 import matplotlib
@@ -201,12 +203,12 @@ def study(
     if by_algorithm:
         pairs = {a: zip(names, bands, strict=True) for a, bands in runs.items()}
         groups = {a: {name: (rounds, band) for name, band in pairs[a]} for a in runs}
-        return _draw(groups, metric, title)
+        return _draw(groups, metric, title, looks=style.sequential(names))
     numbers = settings if values is None else np.asarray(values)
     ticks = None if numbers.dtype.kind in "if" else names
     swept = numbers if ticks is None else np.arange(len(names))
     lasts = {a: _lasts(swept, bands) for a, bands in runs.items()}
-    label = label or style.AXES.get(long[0], style.plain(long[0]))
+    label = label or style.axis_label(long[0])
     return _draw({"": lasts}, metric, title, against=label, ticks=ticks)
 
 
@@ -227,20 +229,27 @@ def _draw(
     spent: str = style.SPENT["round"],
     against: str | None = None,
     ticks: list[str] | None = None,
+    looks: dict[str, style.Look] | None = None,
 ) -> Figure:
     """Draw bands against the round, in a panel for each group, or last scores `against` values.
 
     `spent` labels the axis of rounds, or of what was spent up to them; `ticks` are the words that
-    values 0, 1, … stand for.
+    values 0, 1, … stand for, which no line joins; `looks` are those of algorithms by default.
     """
+    if metric == "accuracy":  # a share, which a symmetric interval may leave
+        groups = {k: {a: _as_share(each) for a, each in v.items()} for k, v in groups.items()}
     log = metric in style.LOGARITHMIC if log is None else log
     every = [band for group in groups.values() for band in group.values()]
     floor = style.log_floor([band for _, band in every]) if log else -np.inf
-    looks = style.looks(label for group in groups.values() for label in group)
+    looks = looks or style.looks(label for group in groups.values() for label in group)
     with matplotlib.rc_context(style.rc_params()):
         figure, row = style.subplots(len(groups), 3.0, sharex=True)
         for axes, (name, group) in zip(row, groups.items(), strict=True):
-            for label, (x, band) in group.items():
+            for place, (label, (x, band)) in enumerate(group.items()):
+                if ticks is not None:  # side by side, so that no bar hides another
+                    beside = x + 0.08 * (place - (len(group) - 1) / 2)
+                    style.points(axes, looks[label], label, beside, band, floor)
+                    continue
                 markers = None if against is None else 1
                 style.curve(axes, looks[label], label, x, band, floor, markers)
             style.scale_axis(axes, metric, log, floor)
@@ -252,11 +261,19 @@ def _draw(
                 style.label_axes(axes, against, name)
                 axes.set_ylabel(f"final {axes.get_ylabel()}")
             if ticks is not None:
-                axes.set_xticks(range(len(ticks)), map(style.plain, ticks), rotation=20, ha="right")
+                words = [textwrap.fill(style.tick_label(tick), 16) for tick in ticks]
+                turned: Any = {"rotation": 20, "ha": "right"} if len(ticks) > 4 else {}
+                axes.set_xticks(range(len(ticks)), words, **turned)
         for axes in row:
             axes.label_outer()
         style.title_and_legend(figure, row, title)
     return figure
+
+
+def _as_share(curve: Band) -> Band:
+    x, band = curve
+    ends = {"low": np.clip(band.low, 0.0, 1.0), "high": np.clip(band.high, 0.0, 1.0)}
+    return x, dataclasses.replace(band, **ends)
 
 
 def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
@@ -269,7 +286,9 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
     finite = last.values[np.isfinite(last.values)]
     log = metric in style.LOGARITHMIC and finite.size and finite.min() > 0
     norm: Any = LogNorm() if log else Normalize()
-    norm.autoscale(finite if finite.size else np.array([0.0, 1.0]))
+    ends = style.fence(finite, bool(log)) if finite.size else (0.0, 1.0)
+    norm.autoscale(np.array(ends))
+    beyond = finite.size and finite.max() > ends[1]
     labels = [str(label) for label in last.algorithm.values]
     cells = [(place, number) for place in places for number in range(len(labels))]
     with matplotlib.rc_context(style.rc_params()):
@@ -281,17 +300,20 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
         for axes, (place, number) in zip(grid.flat, cells, strict=False):
             panel = last.isel(place | {"algorithm": number}).transpose(y, x)
             image = style.heatmap(axes, panel, norm)
-            words = [f"{k} = {last[k].values[i]}" for k, i in place.items()]
-            axes.set_title("\n".join(map(style.plain, [labels[number], *words])), fontsize=7)
+            if panel.size <= 64:  # beyond that, numbers do not fit into their cells
+                style.print_values(axes, image)
+            words = [f"{k} = {style.tick_label(str(last[k].values[i]))}" for k, i in place.items()]
+            axes.set_title("\n".join([style.plain(labels[number]), *words]), fontsize=7)
         for axes in grid[:, 0]:
-            axes.set_ylabel(style.AXES.get(y, style.plain(y)))
+            axes.set_ylabel(style.axis_label(y))
         for axes in grid.flat[len(cells) - across : len(cells)]:  # those with nothing below
-            axes.set_xlabel(style.AXES.get(x, style.plain(x)))
+            axes.set_xlabel(style.axis_label(x))
             axes.tick_params(labelbottom=True)
         for axes in grid.flat[len(cells) :]:
             axes.set_axis_off()
-        bar = figure.colorbar(image, ax=grid, pad=0.02)
-        bar.set_label(f"final {style.LABELS.get(metric, style.plain(metric))}")
+        bar = figure.colorbar(image, ax=grid, pad=0.02, extend="max" if beyond else "neither")
+        hatched = "" if finite.size == last.values.size else "\nhatched: diverged or not there"
+        bar.set_label(f"final {style.LABELS.get(metric, style.plain(metric))}{hatched}")
         style.figure_title(figure, title)
     return figure
 

@@ -149,7 +149,8 @@ def study_report(
     def figure() -> Any:
         from jaxota import plots  # loads matplotlib, which is slow
 
-        heading = f"{title}\n{snr}, {trials}" if title else f"{name}, {snr}"
+        users = "" if title else _users_and_steps(description, dataset)
+        heading = f"{title or name + users}\n{snr}, {trials}"
         return plots.study(dataset, metric, heading, **(draw or {}))
 
     done, chunks = (dataset.attrs.get(k) for k in ("chunks_done", "chunks"))
@@ -167,6 +168,16 @@ def study_report(
         figure=figure,
         digits=9,
     )
+
+
+def _users_and_steps(description: dict[str, Any], dataset: Any) -> str:
+    """Return N and K in words, where all settings and algorithms share them."""
+    tasks, parts = description["task"], description["algorithms"].values()
+    users = tasks.get("users") if isinstance(tasks, dict) else None
+    steps = {(part.get("local") or {}).get("steps") for part in parts}
+    words = {"users": ("N", users), "steps": ("K", steps.pop() if len(steps) == 1 else None)}
+    shared = [f"{k} = {v}" for name, (k, v) in words.items() if v and name not in dataset.dims]
+    return "".join(f", {word}" for word in shared)
 
 
 def counted(count: int, noun: str) -> str:

@@ -4,13 +4,15 @@ import contextlib
 import contextvars
 import itertools
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter
 
 from jaxota.errors import visible
@@ -34,7 +36,7 @@ STYLE: dict[Any, Any] = {
 PAPER: dict[Any, Any] = {  # letters as the text around has them, embedded as publishers ask
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
-    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 8),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8),
     "pdf.fonttype": 42,
 }
 LOGARITHMIC = ("gap", "loss")
@@ -91,6 +93,16 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
         if label not in numbers:
             numbers[label] = next(n for n in itertools.count() if n not in numbers.values())
     return {label: _look(numbers[label]) for label in every}
+
+
+def sequential(labels: Iterable[str]) -> dict[str, Look]:
+    """Return looks from dark to light for values in order, such as thresholds or SNRs."""
+    every = list(dict.fromkeys(labels))
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(every)))
+    return {
+        label: _look(n)._replace(colour=to_hex(shade))
+        for n, (label, shade) in enumerate(zip(every, shades, strict=True))
+    }
 
 
 def _known(label: str) -> str:
@@ -150,6 +162,20 @@ def plain(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
+def axis_label(name: str) -> str:
+    """Return the words for a swept field."""
+    return AXES.get(name, plain(name.replace("_", " ")))
+
+
+def tick_label(label: str) -> str:
+    """Return a value in words: the part `Fading(Rayleigh(), Inversion(threshold=0.1))` has none."""
+    if re.fullmatch(r"[A-Z]\w*\(.*\)", label):
+        label = re.sub(r"^\w+\((?=[A-Z])(.*)\)$", r"\1", label)  # what holds the parts is left out
+        label = label.replace("()", "").replace("(", " ").replace(")", "").replace("_", " ")
+        label = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label.replace("=", " = "))
+    return plain(label)
+
+
 def label_axes(axes: Axes, label: str, name: str) -> None:
     """Label the horizontal axis, draw a grid, and set a panel's name above it."""
     axes.set_xlabel(label)
@@ -186,19 +212,57 @@ def curve(
         axes.plot(clipped, np.full(clipped.size, floor), "v", color=look.colour, **on_edge)
 
 
+def points(axes: Axes, look: Look, label: str, x: np.ndarray, band: Interval, floor: float) -> None:
+    """Draw means of categories as points with bars for their intervals, without a line."""
+    label = plain(label)
+    if band.diverged:
+        label = f"{label} ({band.diverged} of {band.trials} diverged)"
+    ends = band.mean - np.maximum(band.low, floor), band.high - band.mean
+    bars = np.nan_to_num(np.maximum(ends, 0.0), posinf=0.0)
+    looks: dict[str, Any] = {"color": look.colour, "fmt": look.marker, "capsize": 2}
+    axes.errorbar(x, band.mean, bars, label=label, elinewidth=1.0, **looks)
+
+
 def heatmap(axes: Axes, values: Any, norm: Any = None, cmap: str = "viridis") -> Any:
     """Colour a cell for each of `values`, an `xarray.DataArray` [y, x], and return the image.
 
-    Up to eight rows and columns are labelled. `norm` is the scale of the colours; by default it is
-    linear from the least to the largest value.
+    Up to eight rows and columns are labelled, and cells without a finite value are hatched. `norm`
+    is the scale of the colours; by default it is linear from the least to the largest value.
     """
-    image = axes.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower")
+    held = np.ma.masked_invalid(values.values)
+    image = axes.imshow(held, norm=norm, cmap=cmap, aspect="auto", origin="lower")
+    for y, x in np.argwhere(np.ma.getmaskarray(held)):
+        hatched: dict[str, Any] = {"fill": False, "hatch": "/////", "edgecolor": "0.5"}
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0, **hatched))
     for axis, name in zip((axes.yaxis, axes.xaxis), values.dims, strict=True):
         coordinates = values[name].values
         chosen = range(0, len(coordinates), -(-len(coordinates) // 8))
         form = "{:g}" if coordinates.dtype.kind in "if" else "{}"
-        axis.set_ticks(chosen, [plain(form.format(coordinates[n])) for n in chosen])
+        axis.set_ticks(chosen, [tick_label(form.format(coordinates[n])) for n in chosen])
     return image
+
+
+def print_values(axes: Axes, image: Any) -> None:
+    """Print the value of every cell of a map, in the letters that its colour leaves readable."""
+    held = image.get_array()
+    for (y, x), value in np.ndenumerate(held.filled(np.nan)):
+        if np.isfinite(value):
+            red, green, blue, _ = image.to_rgba(value)
+            dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+            words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5}
+            axes.text(x, y, f"{value:.2g}", color="white" if dark else "black", **words)
+
+
+def fence(values: np.ndarray, log: bool) -> tuple[float, float]:
+    """Return the ends of a scale of colours: of the values but for those far from all others."""
+    scaled = np.log(values) if log else values
+    low, middle, high = np.quantile(scaled, (0.25, 0.5, 0.75))
+    most = high + 3.0 * (high - low) if high > low else np.inf
+    if log:  # runs about to diverge may be many, and leave every decade behind
+        most = min(most, middle + np.log(1e3))
+    kept = scaled[scaled <= most]
+    ends = kept.min(), kept.max()
+    return tuple(float(np.exp(x) if log else x) for x in ends)  # type: ignore[return-value]
 
 
 def log_floor(bands: list[Interval]) -> float:
@@ -232,9 +296,9 @@ def title_and_legend(figure: Figure, row: Sequence[Axes], title: str) -> None:
 
 
 def figure_title(figure: Figure, title: str, size: int = 8) -> None:
-    """Set the title above, in lines that fit into a column."""
+    """Set the title above; a paper has captions instead."""
     if on_paper():
-        title = "\n".join(textwrap.fill(line, 64) for line in title.splitlines())
+        return
     figure.suptitle(title, fontsize=size)
 
 

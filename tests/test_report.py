@@ -101,8 +101,7 @@ def test_a_picture_for_a_paper_has_one_column(sizes):
             figure = plots.study(data, "gap", "a long title of many words " * 5)
             figure.draw_without_rendering()
         drawn[name] = figure
-    title = drawn["paper"]._suptitle.get_window_extent()
-    assert title.x0 >= 0 and title.x1 <= drawn["paper"].bbox.width
+    assert drawn["paper"]._suptitle is None and drawn["screen"]._suptitle is not None
     assert drawn["paper"].get_figwidth() == 3.5
     assert drawn["screen"].get_figwidth() == (3.5 if len(sizes) < 2 else 7.16)
     images = {name: [a for a in f.axes if a.images] for name, f in drawn.items()}
@@ -124,3 +123,39 @@ def test_panels_stand_below_each_other_on_paper(task):
     assert labels == [(False, True), (False, True), (True, True)]
     labels = [(axes.get_xlabel() != "", axes.get_ylabel() != "") for axes in screen.axes]
     assert labels == [(True, True), (True, False), (True, False)]
+
+
+def test_a_map_shows_what_did_not_diverge():
+    """A row that diverges neither darkens the others nor is without a sign; values are printed."""
+    data = _study(3, 4)
+    gap = data.gap.copy(data=np.random.default_rng(0).uniform(1.0, 2.0, data.gap.shape))
+    axis = data.gap.dims.index(data.attrs["axes"][0])
+    rows = np.moveaxis(gap.values, axis, 0)
+    rows[1], rows[2] = 1e20, np.inf
+    figure = plots.study(data.assign(gap=gap), "gap")
+    panel, *_, bar = figure.axes
+    image = panel.images[0]
+    assert image.norm.vmin >= 1.0 and image.norm.vmax <= 2.0
+    assert len(panel.patches) == 4 and all(patch.get_hatch() for patch in panel.patches)
+    printed = [text.get_text() for text in panel.texts]
+    assert len(printed) == 8 and printed.count("1e+20") == 4
+    assert "hatched: diverged" in bar.get_ylabel()
+
+
+def test_an_accuracy_is_a_share_and_categories_are_points(monkeypatch):
+    data = _study(2).rename({"gap": "accuracy"})
+    values = np.random.default_rng(1).choice([0.98, 1.0, 0.6], data.accuracy.shape)
+    data = data.assign(accuracy=data.accuracy.copy(data=values))
+    data.attrs |= {"scores": ["accuracy"], "metric": "accuracy"}
+    (name,) = data.attrs["axes"]
+    parts = ["Fading(Rayleigh(), Inversion(threshold=0.1))", "NoFading()"]
+    figure = plots.study(data.assign_coords({name: parts}))
+    (axes,) = figure.axes
+    assert {line.get_linestyle() for line in axes.lines} == {"None"}  # no line joins categories
+    bars = [s for c in axes.containers for s in c.lines[2][0].get_segments()]
+    assert np.max(bars, axis=0)[:, 1].max() <= 1.0
+    words = [tick.get_text().replace("\n", " ") for tick in axes.get_xticklabels()]
+    assert words == ["Rayleigh, Inversion threshold = 0.1", "No Fading"]
+    panels = plots.study(data.assign_coords({name: ["0.1", "0.3"]}), by_algorithm=True)
+    colours = {line.get_color() for axes in panels.axes for line in axes.lines}
+    assert len(colours) == 2 and not colours & set(style.COLOURS)
