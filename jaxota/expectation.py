@@ -286,7 +286,7 @@ def task_data(problem: Any) -> Data:
     )
     hessians = 2.0 * jnp.einsum("nsd,nse->nde", features, features) / counts[:, None, None]
     slopes = 2.0 * jnp.einsum("nsd,ns->nd", features, targets) / counts[:, None]
-    return Data(hessians, slopes, features, targets, counts)
+    return Data(hessians, slopes, features, targets, counts, jnp.ones(len(counts)))
 
 
 def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:

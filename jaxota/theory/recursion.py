@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from jaxota._core.part import Scalar
 from jaxota.algorithms import Algorithm
-from jaxota.theory.steps import Data, Walk, gradient_map, gradient_noise, prepare, take_steps
+from jaxota.theory.steps import Data, gradient_map, sample_operator, take_steps
 
 
 class Link(NamedTuple):
@@ -92,18 +92,10 @@ def run(
     start = jnp.concatenate([*first, jnp.eye(1, dim + 1, dim)])
     # Without a warm start the steps of round 1 are plain. Controls that users hold are 0 then.
     corrected = jnp.ones(rounds).at[0].set(float(steps.warm_start or air.covariance is not None))
-    operators = gradient_noise(data) if steps.batch is not None else None
-    sizes = jnp.asarray(steps.step_size, "float64")
-    whole = sizes.ndim == 0 and not controlled and steps.pull is None
-    walk_all = jax.vmap(functools.partial(prepare, local.steps, steps, whole), (None, 0, 0))
-    # With one step size, everything is prepared once; with one a round, in each of them.
-    walks = walk_all(sizes, data, operators) if sizes.ndim == 0 else None
-    sizes = jnp.broadcast_to(sizes.reshape(-1)[:rounds], rounds)
-
-    def one_round(carry: Any, row: Any) -> Any:
-        ready = walks if walks is not None else walk_all(row[1], data, operators)
-        return _one_round(local, server, data, ready, whole, held, carry, row)
-
+    operators = jax.vmap(sample_operator)(data) if steps.batch is not None else None
+    sizes = jnp.asarray(steps.step_size, "float64").reshape(-1)[:rounds]
+    sizes = jnp.broadcast_to(sizes, rounds)
+    one_round = functools.partial(_one_round, local, server, data, operators, held)
     return jax.lax.scan(one_round, (start @ start.T, memory), (corrected, sizes, air))[1]
 
 
@@ -111,8 +103,7 @@ def _one_round(
     local: Any,
     server: Any,
     data: Data,
-    walks: Walk,
-    whole: bool,
+    operators: Array | None,
     held: int,
     carry: tuple[Float[Array, "m m"], Any],
     row: tuple[Scalar, Scalar, Air],
@@ -130,8 +121,9 @@ def _one_round(
     pull = local.linear_steps().pull
     pull = (0.0 if pull is None else pull) * places[0]
     drift = step_size * (pull[None] - correction).at[:, :, -1].add(data.slopes)
-    walk = jax.vmap(functools.partial(take_steps, whole), (0, 0, 0, None, None))
-    phi, second = walk(walks, data, drift, places[0], s)
+    walk = functools.partial(take_steps, local.steps, local.linear_steps(), step_size)
+    walk = jax.vmap(walk, (0, 0, 0, None, None))
+    phi, second = walk(data, operators, drift, places[0], s)
     explained = _congruence(phi, s)
     blocks = [Values(places[0], phi - places[0][None], second - explained)]
     if local.controlled:
