@@ -164,7 +164,7 @@ class Inversion:
     control_threshold: Traced[Scalar] = traced(default=0.3, above=0.0)
 
     check = _one_antenna
-    reads = "above"  # the law's method that `above` calls
+    reads, errors = "above", True  # the law's method that `above` calls; it knows CSI errors
 
     @property
     def floors(self) -> tuple[Scalar, Scalar]:

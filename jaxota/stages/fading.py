@@ -100,12 +100,23 @@ def _stationary(self: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> Gain
     return _circular(key, (2, *shape))
 
 
-def _known_above(density: Array, powers: Array, lengths: Array, floor: Scalar) -> Above:
-    """Return the moments of known gains from quadrature [user, node] over their powers |h|²."""
-    mass = lengths * density
+def _moments_above(
+    floor: Scalar, mass: Array, moduli: Array, sight: Array, total: Array, share: Array | float
+) -> Above:
+    """Return the moments of h/ĥ from the probability [user, node] that |ĥ| is at a node.
+
+    There ĥ ~ CN(sight, total), and h = share·ĥ + (1 − share)·sight + noise of variance
+    share·(1 − share)·total. The angle between ĥ and `sight` has a von Mises law.
+    """
+    kappa = jnp.maximum(2.0 * sight * moduli / total, TINY)
+    cosine = jax.scipy.special.i1e(kappa) / jax.scipy.special.i0e(kappa)
+    rest, inverse = (1.0 - share) * sight / moduli, 1.0 / moduli**2
+    gain = share + rest * cosine
+    square = share**2 + 2.0 * share * rest * cosine + rest**2 * (1.0 - cosine / kappa)
+    square += share * (1.0 - share) * total / 2.0 * inverse
     chance = mass.sum(-1)
-    ones, inverse = jnp.ones_like(chance), (mass / powers).sum(-1) / jnp.maximum(chance, TINY)
-    return Above(chance, ones, ones, floor**2 * inverse, floor)
+    moments = gain, square, floor**2 * inverse
+    return Above(chance, *[(mass * x).sum(-1) / jnp.maximum(chance, TINY) for x in moments], floor)
 
 
 @part
@@ -115,7 +126,7 @@ class Rayleigh:
     correlation: Traced[Scalar] = traced(default=0.0, at_least=0.0, below=1.0)
 
     start = _stationary
-    errors = True  # `above` knows errors of estimates, too
+    errors = True  # of estimates: all answers know how they act on this law
 
     def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
         power = amplitudes**2
@@ -145,14 +156,17 @@ class Rician:
     start = _stationary
 
     def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
-        k = jnp.minimum(self.k_factor, 1e12)
-        # |h|·√(K + 1) = √K + v, with v near a standard normal.
-        low = floor / jnp.maximum(amplitudes, TINY) * jnp.sqrt(k + 1.0) - jnp.sqrt(k)
-        v, lengths = _nodes(jnp.clip(low, -jnp.minimum(jnp.sqrt(k), 7.0), 7.0), 7.0)
-        scaled = jnp.sqrt(k) + v
-        bessel = jax.scipy.special.i0e(2.0 * jnp.sqrt(k) * scaled)
-        powers = amplitudes[:, None] ** 2 * scaled**2 / (k + 1.0)
-        return _known_above(2.0 * scaled * jnp.exp(-(v**2)) * bessel, powers, lengths, floor)
+        k, power = jnp.minimum(self.k_factor, 1e12), amplitudes[:, None] ** 2
+        total = jnp.maximum(power / (k + 1.0) + error, TINY)  # of the scattering in ĥ
+        sight = jnp.sqrt(power * k / (k + 1.0))
+        scaled = sight / jnp.sqrt(total)
+        # |ĥ|/√total = scaled + v, with v near a standard normal.
+        low = jnp.clip(floor / jnp.sqrt(total) - scaled, -jnp.minimum(scaled, 7.0), 7.0)
+        v, lengths = _nodes(low[:, 0], 7.0)
+        bessel = jax.scipy.special.i0e(2.0 * scaled * (scaled + v))
+        mass = lengths * 2.0 * (scaled + v) * jnp.exp(-(v**2)) * bessel
+        share = power / (k + 1.0) / total
+        return _moments_above(floor, mass, jnp.sqrt(total) * (scaled + v), sight, total, share)
 
     def modulus(self) -> Scalar:
         k = jnp.minimum(self.k_factor, 1e12)
@@ -175,13 +189,30 @@ class Nakagami:
     start = no_memory
 
     def above(self, floor: Scalar, amplitudes: PerUser, error: Scalar) -> Above:
-        # Over y = log|h|², whose density is smooth for every m.
-        low = 2.0 * jnp.log(floor / jnp.maximum(amplitudes, TINY))
-        high = jnp.log1p(12.0 / jnp.sqrt(self.m) + 40.0 / self.m)
-        y, lengths = _nodes(jnp.clip(low, -60.0 / self.m, high), high)
+        # Over r = |ĥ|, and for each r over a = |h|, as ĥ ~ CN(h, error). Where the error is 0, a
+        # is so close to r that nothing else sees the difference.
+        unit = jnp.maximum(amplitudes, TINY)[:, None, None]
+        error = jnp.maximum(error, 1e-12 * unit**2)
+        near = 7.0 * jnp.sqrt(error)
+        least = unit * jnp.exp(-30.0 / self.m)  # a has no mass below, or above `most`
+        most = unit * jnp.sqrt(1.0 + 12.0 / jnp.sqrt(self.m) + 40.0 / self.m)
+        lowest = jnp.clip(least - near, floor, most + near)
+        r, outer = _nodes(lowest[:, 0, 0], (most + near)[:, 0, 0])
+        r, outer = r[:, :, None], outer[:, :, None]
+        low, high = jnp.maximum(r - near, least), jnp.minimum(r + near, most)
+        # Squares of nodes, as |h| may have a density of any power > 0 at 0.
+        t, inner = _nodes(jnp.zeros(1), 1.0)
+        width = jnp.maximum(high - low, 0.0)
+        a = low + width * t[:, None] ** 2
+        y = 2.0 * jnp.log(a / unit)
         log_density = self.m * (y - jnp.exp(y) + jnp.log(self.m))
-        density = jnp.exp(log_density - jax.scipy.special.gammaln(self.m))
-        return _known_above(density, amplitudes[:, None] ** 2 * jnp.exp(y), lengths, floor)
+        log_density -= jax.scipy.special.gammaln(self.m) + (r - a) ** 2 / error
+        bessel = jax.scipy.special.i0e(2.0 * a * r / error)
+        mass = 4.0 * r / (a * error) * jnp.exp(log_density) * bessel
+        mass *= outer * 2.0 * width * t[:, None] * inner[:, None]
+        shape = len(amplitudes), -1
+        flat = [jnp.broadcast_to(x, mass.shape).reshape(shape) for x in (mass, r, a, error)]
+        return _moments_above(floor, *flat, 0.0)
 
     def modulus(self) -> Scalar:
         log = jax.scipy.special.gammaln
@@ -227,7 +258,8 @@ class Fading:
         answer: Any = self.answer
         known = hasattr(answer, "above") and hasattr(self.law, answer.reads) and self.carriers == 1
         zeros = [getattr(self.law, "correlation", 0.0)]
-        zeros += [] if getattr(self.law, "errors", False) else [self.csi_error]
+        if not getattr(answer, "errors", False) and not getattr(self.law, "errors", False):
+            zeros.append(self.csi_error)
         return known and not any(np.any(np.asarray(x) != 0) for x in zeros)
 
     def above(self, block: int, amplitudes: PerUser) -> Above:
@@ -365,10 +397,10 @@ def _scattered(rho: Scalar, fresh: Gains, memory: Gains) -> Gains:
     return rho * memory + jnp.sqrt(1.0 - rho**2) * fresh
 
 
-def _nodes(low: PerUser, high: Scalar | float) -> tuple[Float[Array, "user node"], Array]:
+def _nodes(low: PerUser, high: Array | float) -> tuple[Float[Array, "user node"], Array]:
     """Return nodes and weights of Gauss-Legendre quadrature between `low` and `high`."""
     x, weights = np.polynomial.legendre.leggauss(128)
-    half = (high - low)[:, None] / 2.0
+    half = (jnp.reshape(high, -1) - low)[:, None] / 2.0
     return low[:, None] + half * (1.0 + x[None]), half * weights[None]
 
 
