@@ -22,6 +22,7 @@ from jaxota.errors import InputError
 from jaxota.stages.channel import Channel, Ideal
 from jaxota.stages.geometry import Cell
 from jaxota.tasks.problem import Task
+from jaxota.tasks.weights import times_weights
 from jaxota.theory import links
 from jaxota.theory.recursion import run
 from jaxota.theory.steps import Data
@@ -91,8 +92,7 @@ def exact(
             gradients; `Offline`, `Constant` or `Bounded`; `Identity`, `MMSE`, `UpdateMMSE` or
             `PooledMMSE`; a server that replaces the model, or a linear one such as
             `optax.sgd(1.0, momentum=0.9)`.
-        channel: a `jo.Channel(...)`. Fading must be independent between rounds, and Rayleigh where
-            channel estimates have errors.
+        channel: a `jo.Channel(...)` whose fading, if any, is independent between rounds.
         task: least squares, as of `jo.tasks.regression`, with one set of data for all trials.
         rounds: R, communication rounds.
         plan: the plan of the runs; by default that of infinitely many calibration runs.
@@ -153,8 +153,6 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
         raise InputError(f"task must be least squares with one set of data {why}")
     if isinstance(channel.gains, Cell):
         raise InputError(f"channel.gains must be numbers, such as cell.gains, {why}")
-    if getattr(task, "weights", None) is not None:
-        raise InputError(f"task.weights must be None {why}")
     if getattr(algorithm.local, "linear_steps", lambda: None)() is None:
         raise InputError(
             f"algorithm.local must take linear steps {why}: plain gradients, and controls of "
@@ -173,14 +171,17 @@ def check_linear(algorithm: Algorithm, channel: Any, task: Any) -> np.ndarray | 
             f"algorithm.server must take linear steps {why}: optax.sgd does, with momentum, too"
         )
     carrier: Any = algorithm.medium(channel)
-    if not getattr(carrier.noise, "finite_variance", True):
-        raise InputError(f"channel.noise must have a finite variance {why}")
-    if not getattr(getattr(carrier, "fading", None), "independent", True):
+    # Read off the class: a carrier that wraps a channel passes on the attributes of its values.
+    if not getattr(type(carrier), "superposes", False):
+        raise InputError(f"algorithm.medium must superpose signals as jo.Channel does {why}")
+    if not getattr(carrier.fading, "independent", False):
         raise InputError(
             "channel.fading must be answered by jo.Inversion() or jo.PhaseOnly(), with no "
-            "correlation between rounds, and errors of estimates under Rayleigh fading alone, "
-            f"{why}"
+            "correlation between rounds, and estimates without errors where the answer is "
+            f"PhaseOnly under other than Rayleigh fading, {why}"
         )
+    if not getattr(carrier.noise, "finite_variance", True):
+        raise InputError(f"channel.noise must have a finite variance {why}")
     if not links.is_random(carrier):
         return None
     if links.fades(carrier) and any(leaf.dtype.kind == "i" for leaf in jax.tree.leaves(memory)):
@@ -252,8 +253,8 @@ def _expected(
         plan = _plan(rounds, algorithm, problem)
     rows: Any = algorithm.moments(plan, rounds) or None
     carrier = algorithm.medium(channel)
-    air, deviations, shares = links.air(rounds, algorithm, carrier, problem, rows, sets)
     data, dim = task_data(problem), problem.dim
+    air, deviations, shares = links.air(rounds, algorithm, carrier, data, rows, sets)
     states, records = run(rounds, algorithm, data, air)
     gap, least = gaps(data, states)
     mean, second = states[:, :dim, -1], states[:, :dim, :dim]
@@ -270,10 +271,11 @@ def _expected(
 
 def gaps(data: Data, states: Float[Array, "round m m"]) -> tuple[Float[Array, "round"], Scalar]:
     """Return E[F(θ̂)] − F(θ*) of every round, and F(θ*)."""
-    dim, half = data.slopes.shape[1], data.hessians.mean(0) / 2.0
-    optimum = jnp.linalg.pinv(half, hermitian=True) @ data.slopes.mean(0) / 2.0
+    users, dim = data.slopes.shape
+    half, slope = (jnp.einsum("n,n...->...", data.weights, x) / 2.0 / users for x in data[:2])
+    optimum = jnp.linalg.pinv(half, hermitian=True) @ slope
     residual = jnp.einsum("nsd,d->ns", data.features, optimum) - data.targets
-    least = ((residual**2).sum(1) / data.counts).mean()
+    least = (data.weights * (residual**2).sum(1) / data.counts).mean()
     mean, second = states[:, :dim, -1], states[:, :dim, :dim]
     gap = jnp.einsum("rde,de->r", second, half) - 2.0 * (mean @ half @ optimum)
     return gap + optimum @ half @ optimum, least
@@ -281,19 +283,19 @@ def gaps(data: Data, states: Float[Array, "round m m"]) -> tuple[Float[Array, "r
 
 def task_data(problem: Any) -> Data:
     """Return a problem's data in float64, with Hessians of that precision."""
-    features, targets, counts = (
-        x.astype("float64") for x in (problem.features, problem.targets, problem.counts)
-    )
+    arrays = problem.features, problem.targets, problem.counts
+    features, targets, counts = (x.astype("float64") for x in arrays)
     hessians = 2.0 * jnp.einsum("nsd,nse->nde", features, features) / counts[:, None, None]
     slopes = 2.0 * jnp.einsum("nsd,ns->nd", features, targets) / counts[:, None]
-    return Data(hessians, slopes, features, targets, counts, jnp.ones(len(counts)))
+    weights = times_weights(double(getattr(problem, "weights", None)), jnp.ones(len(counts)))
+    return Data(hessians, slopes, features, targets, counts, weights)
 
 
 def _plan(rounds: int, algorithm: Algorithm, problem: Any) -> Plan:
     """Return the plan of noise-free runs on the calibration share of the data."""
-    rule = noise_free(algorithm)
-    air, *_ = links.air(rounds, rule, Ideal(), problem, None, None)
-    _, (model, *control) = run(rounds, rule, task_data(problem.head()), air)
+    rule, data = noise_free(algorithm), task_data(problem.head())
+    air, *_ = links.air(rounds, rule, Ideal(), data, None, None)
+    _, (model, *control) = run(rounds, rule, data, air)
     others = {"average_mean": model.average_mean, "average_var": model.average_var}
     others |= {"update_mean": model.sent_mean, "update_var": model.sent_var}
     plan = Plan(model.energy.max(1), model.mean, model.var, **others)

@@ -82,6 +82,7 @@ SILENT = {
     "rician": ("cobaaf", {"fading": jo.rician(3.0, 0.8, 0.6)}),
     "path loss": ("cotaf", {"fading": jo.nakagami(2.0, 0.9), "gains": GAINS}),
     "channel estimates": ("baaf", {"fading": jo.rayleigh(0.8, csi_error=0.1), "participants": 3}),
+    "estimates of Nakagami": ("cobaaf", {"fading": jo.nakagami(2.0, 0.8, 0.6, csi_error=0.1)}),
 }
 
 
@@ -98,6 +99,22 @@ def test_users_who_are_not_heard(task, name):
             assert np.abs(z_scores(history[result], value)).max() < 4, result
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"), [("bounded", {}), ("cobaaf", {"participants": 2}), ("warm start", {})]
+)
+def test_weights_of_users(task, name, fields):
+    weighted = jo.tasks.weighted(task, [3.0, 0.5, 1.0, 0.0])
+    algorithm, channel = ALGORITHMS[name], jo.Channel(snr_db=5.0, **fields)
+    plan = jo.exact_plan(algorithm, weighted, ROUNDS)
+    expected = jo.exact(algorithm, channel, weighted, ROUNDS, plan=plan)
+    history = jo.simulate(4, algorithm, channel, weighted, ROUNDS, TRIALS, plan=plan)
+    for result in ("gap", "loss", "error", "control_error", "mean_power", "mean_control_power"):
+        scores = z_scores(history[result], getattr(expected, result))
+        assert np.abs(scores).max() < 4, result
+    unweighted = jo.exact(algorithm, channel, task, ROUNDS, plan=plan).gap
+    assert np.abs(expected.gap / unweighted - 1.0).min() > 0.05  # weights matter here
+
+
 def test_sets_and_numbers_of_users_give_the_same(task, monkeypatch):
     """Sets can always be enumerated; their number suffices where users are alike."""
     fading = jo.nakagami(1.5, 0.9)
@@ -111,19 +128,42 @@ def test_sets_and_numbers_of_users_give_the_same(task, monkeypatch):
         np.testing.assert_allclose(sets.mean_power, numbers.mean_power, rtol=1e-9)
 
 
+@jax.jit
+def moments(law, amplitudes):
+    return law.above(0, jax.numpy.asarray(amplitudes))
+
+
+@pytest.mark.parametrize("error", [0.0, 0.2])
 @pytest.mark.parametrize("law", [jo.rayleigh(0.7), jo.rician(4.0, 0.7), jo.nakagami(0.6, 0.7)])
-def test_moments_of_gains_above_the_floor(law):
+def test_moments_of_gains_above_the_floor(law, error):
     drawn, amplitude = 200_000, 1.3
-    law = jax.tree.map(jax.numpy.float32, law)
+    law = jax.tree.map(jax.numpy.float32, law.replace(csi_error=error))
     with jax.enable_x64(True):
-        above = jax.device_get(law.above(0, jax.numpy.array([amplitude])))
+        above = jax.device_get(moments(law, [amplitude]))
     start = law.start(jax.random.key(1), drawn)
     keys = jax.random.split(jax.random.key(0))
-    gains, *_ = law.draw(keys, jax.numpy.full(drawn, amplitude, "float32"), start)
-    power = np.sum(np.asarray(gains[:, 0, 0], np.float64) ** 2, 0)
+    drawn_both = law.draw(keys, jax.numpy.full(drawn, amplitude, "float32"), start)[:2]
+    gains, estimates = (np.asarray(x[:, 0, 0], np.float64) for x in drawn_both)
+    power = np.sum(estimates**2, 0)
     heard = power > 0.7**2
+    left = (np.sum(gains * estimates, 0) / power)[heard]  # Re(h/ĥ)
     assert abs(z_scores(heard.astype(float), above.chance)[0]) < 4
-    assert abs(z_scores(0.7**2 / power[heard], above.power)[0]) < 4
+    for sampled, moment in (
+        (left, above.gain),
+        (left**2, above.square),
+        (0.7**2 / power[heard], above.power),
+    ):
+        assert abs(z_scores(sampled, moment)[0]) < 4
+
+
+def test_rician_and_nakagami_gains_become_rayleigh():
+    laws = [jo.rayleigh(0.4, csi_error=0.1), jo.rician(0.0, 0.4, csi_error=0.1)]
+    laws.append(jo.nakagami(1.0, 0.4, csi_error=0.1))
+    with jax.enable_x64(True):
+        laws = jax.tree.map(lambda x: jax.numpy.float64(x), laws)
+        rayleigh, *others = (moments(law, [1.3, 0.2]) for law in laws)
+    for other in others:
+        np.testing.assert_allclose(other, rayleigh, rtol=1e-9)
 
 
 def test_samples_and_packed_operators_give_the_same(task, monkeypatch):
@@ -235,6 +275,36 @@ def test_numbers_are_doubles_and_nothing_global_changes(task):
     assert not jax.config.jax_enable_x64
 
 
+@jo.part
+class Deaf:
+    """An answer that does not know the moments of its links."""
+
+    def __call__(self, block, gains, estimates, noise):
+        return jo.Inversion()(block, gains, estimates, noise)
+
+
+@jo.part
+class Wrapped:
+    """A carrier around a channel, with signals of its own."""
+
+    channel: jo.Channel
+
+    def __getattr__(self, name):
+        return getattr(self.channel, name)
+
+    def carry(self, key, sent, energy, noise, link):
+        received, deviation, power = jo.Channel.carry(self, key, sent, energy, noise, link)
+        return 0.5 * received, deviation, power
+
+
+@jo.part
+class Halved:
+    """Users reach the server over `Wrapped`."""
+
+    def __call__(self, channel):
+        return Wrapped(channel)
+
+
 REFUSED = {
     "algorithm.precode": (jo.cotaf(**LOCAL, precode=jo.Online()), jo.Channel()),
     "algorithm.estimate": (jo.cotaf(**LOCAL, estimate=jo.JamesStein()), jo.Channel()),
@@ -242,8 +312,10 @@ REFUSED = {
     "algorithm.local must": (jo.wise(**LOCAL), jo.Channel()),
     "algorithm.server": (jo.cotaf(**LOCAL, server=optax.adam(0.1)), jo.Channel()),
     "channel must": (jo.baaf(**LOCAL), jo.Channel(participants=2)),
-    "channel.fading": (jo.cotaf(**LOCAL), jo.Channel(fading=jo.rician(1.0, csi_error=0.1))),
-    "channel.fading must": (jo.cotaf(**LOCAL), jo.Channel(fading=jo.rayleigh(correlation=0.1))),
+    "channel.fading": (jo.cotaf(**LOCAL), jo.Channel(fading=jo.rayleigh(correlation=0.1))),
+    "channel.fading must": (jo.cotaf(**LOCAL), jo.Channel(fading=jo.rayleigh(answer=Deaf()))),
+    "algorithm.medium": (jo.cotaf(**LOCAL).replace(medium=Halved()), jo.Channel()),
+    "algorithm.server must take": (jo.cotaf(**LOCAL, server=jo.Strongest(2)), jo.Channel()),
 }
 
 

@@ -165,10 +165,8 @@ def test_bad_weights_are_one_line(data, weights, line):
 
 def test_what_knows_no_weights_refuses_them(data):
     task = jo.tasks.weighted(jo.tasks.regression(*data), WEIGHTS)
-    cotaf, channel = jo.cotaf(ETA, 2, 2), jo.Channel()
     for refused in (
-        lambda: jo.exact(cotaf, channel, task, ROUNDS),
-        lambda: jo.theory.measure(0, cotaf, channel, task, ROUNDS, 2),
+        lambda: jo.theory.measure(0, jo.cotaf(ETA, 2, 2), jo.Channel(), task, ROUNDS, 2),
         lambda: run(task, jo.wise(ETA, 2, 2)),
     ):
         with pytest.raises(jo.InputError, match=r"task\.weights must be None"):

@@ -152,6 +152,7 @@ class Channel:
     snr_per: str = static(default="vector", one_of=("vector", "symbol"))
     noise: Noise = Gaussian()
 
+    superposes = True  # for `exact`: links and signals are those of this class
     replace = dataclasses.replace
 
     @property
@@ -253,6 +254,7 @@ class Ideal:
     """Error-free, orthogonal links: all users are heard, without noise and at no power."""
 
     power = control_budget = 1.0
+    fading, participants, superposes = NoFading(), None, True
     noise, start, carry, cohort = Gaussian(), no_memory, Carrier.carry, Carrier.cohort
 
     def noise_variance(self, dim: int) -> None:

@@ -150,14 +150,13 @@ def _loss(
     rounds: int, local: SGD, channel: Channel, task: Any, x: Float[Array, "x"]
 ) -> tuple[tuple[Scalar, Array], Float[Array, "round"]]:
     """Return the logarithm of the last gap with its gradient, and the energies of all rounds."""
-    problem = task.problem(0)
-    data, carrier = task_data(problem), double(channel)
+    data, carrier = task_data(task.problem(0)), double(channel)
 
     def loss(x: Array) -> tuple[Scalar, Array]:
         algorithm = _made(local, *_numbers(x))
         # The energy is that of the run, whatever the precoder says.
         given = algorithm.replace(precode=Constant(jnp.ones(())))
-        air, *_ = links.air(rounds, given, carrier, problem, None, None)
+        air, *_ = links.air(rounds, given, carrier, data, None, None)
         air = air._replace(links=(air.links[0]._replace(energy=None),))
         states, (record,) = run(rounds, algorithm, data, air)
         return jnp.log(gaps(data, states)[0][-1]), record.energy.max(1)

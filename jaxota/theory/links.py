@@ -21,6 +21,7 @@ from jaxota.stages.answers import Above
 from jaxota.stages.answers import Link as Path
 from jaxota.stages.channel import Block, noise_over
 from jaxota.theory.recursion import Air, Link
+from jaxota.theory.steps import Data
 
 SETS = 2**18  # outcomes that are enumerated
 
@@ -55,8 +56,6 @@ class Outcomes(NamedTuple):
 
 def is_random(carrier: Any) -> bool:
     """Whether fading or a lottery decides who is heard."""
-    if not hasattr(carrier, "fading"):  # error-free links
-        return False
     return carrier.participants is not None or fades(carrier)
 
 
@@ -163,14 +162,14 @@ def _unequal_pairs(chances: PerUser) -> Float[Array, "user user outcome"]:
 
 
 def air(
-    rounds: int, algorithm: Algorithm, carrier: Any, problem: Any, rows: Any, sets: Array | None
+    rounds: int, algorithm: Algorithm, carrier: Any, data: Data, rows: Any, sets: Array | None
 ) -> tuple[Air, list[Scalar], list[PerUser]]:
     """Return the way to the server in every round, deviations by round, and shares of the energy.
 
     A share is the mean power of a user over its energy, in units of the full-power energy. `rows`
     are the moments of each block in the plan, or None.
     """
-    users, controlled = problem.users, algorithm.local.controlled
+    users, controlled = len(data.weights), algorithm.local.controlled
     blocks = 1 + controlled
     found = outcomes(carrier, users, blocks, sets)
     known: list[Above | None] = [None] * blocks
@@ -179,7 +178,7 @@ def air(
 
     def one(r: Array, rows: Any) -> tuple[Air, list[Array]]:
         rule = at_round(algorithm, r)
-        given = [_block(rule, carrier, problem, b, rows[b], known[b]) for b in range(blocks)]
+        given = [_block(rule, carrier, data, b, rows[b], known[b]) for b in range(blocks)]
         return _one_round(rule, found, known, given, controlled, is_random(carrier))
 
     way, deviations = jax.vmap(one)(jnp.arange(rounds), rows or [None] * blocks)
@@ -201,14 +200,16 @@ class _Given(NamedTuple):
 
 
 def _block(
-    algorithm: Algorithm, carrier: Any, problem: Any, number: int, row: Any, above: Above | None
+    algorithm: Algorithm, carrier: Any, data: Data, number: int, row: Any, above: Above | None
 ) -> _Given:
+    users, dim = data.slopes.shape
     power = (carrier.power, carrier.control_budget)[number]
-    noise = noise_over(power, carrier, problem.dim)
-    reach = (algorithm.local.reach, jnp.float64(1.0))[number]
+    noise = noise_over(power, carrier, dim)
+    # A bound on the norms that users send grows by the largest weight.
+    reach = (algorithm.local.reach, 1.0)[number] * data.weights.max()
     # NaN shows in the energy if a precoder reads what users send in a run.
     absent: Any = None
-    unknown = jnp.full(problem.users, jnp.nan)
+    unknown = jnp.full(users, jnp.nan)
     block = Block(absent, absent, absent, power, reach, row, energies=unknown)
     if noise is None:
         return _Given(block, jnp.ones(()), jnp.zeros(()), 1.0)

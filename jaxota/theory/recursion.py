@@ -88,7 +88,7 @@ def run(
     first = [model, *[0.0 * model] * held]
     if controlled:
         past = [model] if air.covariance is None else list(controls)
-        first += [controls.mean(0), *past]
+        first += [jnp.einsum("n,ndm->dm", data.weights / len(controls), controls), *past]
     start = jnp.concatenate([*first, jnp.eye(1, dim + 1, dim)])
     # Without a warm start the steps of round 1 are plain. Controls that users hold are 0 then.
     corrected = jnp.ones(rounds).at[0].set(float(steps.warm_start or air.covariance is not None))
@@ -125,10 +125,13 @@ def _one_round(
     walk = jax.vmap(walk, (0, 0, 0, None, None))
     phi, second = walk(data, operators, drift, places[0], s)
     explained = _congruence(phi, s)
-    blocks = [Values(places[0], phi - places[0][None], second - explained)]
+    weights, updates = data.weights[:, None, None], phi - places[0][None]
+    blocks = [Values(places[0], weights * updates, weights**2 * (second - explained))]
+    renewed = None
     if local.controlled:
         controls = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, places[0])
-        blocks.append(Values(jnp.zeros((dim, size)), controls, None))
+        blocks.append(Values(jnp.zeros((dim, size)), weights * controls, None))
+        renewed = controls - past
     received = [_receive(s, block, link) for block, link in zip(blocks, air.links, strict=False)]
     records, estimates, noises = zip(*received, strict=True)
     # s' as a map of s, in the mean, and the covariance of its random parts.
@@ -145,14 +148,14 @@ def _one_round(
         if air.covariance is None:
             rows.append(places[0])
         else:
-            kept = past + air.heard[:, None, None] * (controls - past)
+            kept = past + air.heard[:, None, None] * renewed
             rows.append(kept.reshape(-1, size))
             lift = jnp.concatenate([lift, jnp.eye(len(places), users, -control - 1)], 1)
             spread += [jnp.zeros((dim, dim))] * users
     mean_map = jnp.concatenate([*rows, jnp.eye(1, size, size - 1)])
     covariance = jax.scipy.linalg.block_diag(*spread)
     if air.covariance is not None:
-        covariance += _random_weights(air.covariance, blocks, past, s)
+        covariance += _random_weights(air.covariance, blocks, renewed, s)
     lift = jnp.pad(jnp.kron(lift, jnp.eye(dim)), ((0, 1), (0, 0)))
     after = mean_map @ s @ mean_map.T + lift @ covariance @ lift.T
     after = air.anyone * after + (1.0 - air.anyone) * s  # silence changes nothing
@@ -209,13 +212,13 @@ def _receive(
 def _random_weights(
     covariance: Float[Array, "j j"],
     blocks: list[Values],
-    past: Float[Array, "user d m"],
+    renewed: Float[Array, "user d m"] | None,
     s: Float[Array, "m m"],
 ) -> Float[Array, "e e"]:
     """Return the covariance, by random weights, of both estimates and of the users' controls.
 
     It is Σ_jl Cov(w_j, w_l)·y_j S y_lᵀ, summed over the weights of each estimate, plus the users'
-    own noise under random weights.
+    own noise under random weights. `renewed` is the change of a user's control if it is heard.
     """
     users, dim, size = blocks[0].maps.shape
     ones = jnp.zeros((dim, size)).at[:, -1].set(1.0)
@@ -223,8 +226,8 @@ def _random_weights(
     values = [block.maps for block in blocks]
     number = len(blocks)
     targets = [*np.repeat(range(number), 2), *np.repeat(range(number), users)]
-    if number > 1:
-        values.append(blocks[1].maps - past)
+    if renewed is not None:
+        values.append(renewed)
         targets += range(number, number + users)
     y = jnp.concatenate([jnp.stack(fixed), *values]).reshape(-1, size)
     products = (y @ s @ y.T).reshape(len(targets), dim, len(targets), dim)

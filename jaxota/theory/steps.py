@@ -90,5 +90,6 @@ def sample_operator(own: Data) -> Float[Array, "p q"] | None:
     i, j = np.triu_indices(dim)
     a, b = own.features, own.targets[:, None]
     pairs = a[:, i] * a[:, j]
-    residuals = jnp.concatenate([np.where(i == j, 1.0, 2.0) * pairs, -2.0 * b * a, b**2], 1)
+    twice = np.where(i == j, 1.0, 2.0)[None]
+    residuals = jnp.concatenate([twice * pairs, -2.0 * b * a, b**2], 1)
     return 4.0 / own.counts * (pairs.T @ residuals)
