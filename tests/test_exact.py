@@ -387,6 +387,7 @@ def test_claims_in_expectation(monkeypatch):
     """A small run of the study: its shares are those of the gaps that it stores."""
     folder = Path(__file__).parent.parent / "benchmarks" / "paper"
     monkeypatch.syspath_prepend(str(folder))
+    import claims
     import exact_claims
 
     figures = dict(jo.figures.FIGURES)
@@ -401,3 +402,7 @@ def test_claims_in_expectation(monkeypatch):
     assert list(rows.draws) == [3] * 5 and list(rows["round"]) == [1, 2, 3, 4, 5]
     assert [row[0][:4] for row in report.table[1:4]] == ["(1a)", "(1b)", "(2) "]
     assert len(report.figure().axes) == 5
+    monkeypatch.setattr(exact_claims, "DRAWS_200", 1)
+    lines = report.csv[["part", "round"]].assign(precoder="offline")
+    lines = claims.with_expected(lines, claims.chosen("1,2,3,4,5"), 0, 3, lambda *_: None)
+    np.testing.assert_allclose(lines.expected, report.csv.share, atol=1e-6)

@@ -1,14 +1,17 @@
 """On how many data draws does each claim of the paper hold?
 
     jaxota run benchmarks/paper/claims.py [--set only=1,2,3] [--set draws=10] [--trials 4]
+    jaxota run benchmarks/paper/claims.py --set exact=1000
 
 Runs the figures of the paper, with offline and online precoders, on many independent data draws,
 and reads them after several rounds, as the paper does not say after how many it compares. Without
---trials and draws: 50 draws × 20 trials of the regression, 12 × 5 of the images.
+--trials and draws: 50 draws × 20 trials of the regression, 12 × 5 of the images. `exact` adds a
+column of the claims on regression: the share of so many draws on which the expected order holds.
 """
 
 import claims_page
 import claims_plot
+import exact_claims
 import numpy as np
 import pandas
 import xarray
@@ -28,7 +31,7 @@ PRECODED = "COTAF", "BAAF", "COBAAF"
 
 
 @jo.experiment("on how many data draws each claim of the paper holds")
-def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir=None):
+def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir=None, exact=0):
     """Run the figures that the chosen claims are about, and judge every part of these claims."""
     parts = chosen(only)
     images, remark = chosen_images(parts, dataset, data_dir)
@@ -51,6 +54,9 @@ def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir
                     rows.append(line(part, precoder, effect, power, round=int(r), **common))
                 effects[part.name, precoder] = effect  # of the last round
     frame = pandas.DataFrame(rows)
+    if exact:
+        progress = getattr(run, "progress", lambda *_: None)
+        frame = with_expected(frame, parts, seed, exact, progress)
     numbers = ", ".join(dict.fromkeys(part.claim for part in parts))
     return jo.Report(
         name="claims",
@@ -63,6 +69,17 @@ def claims(run, seed=0, trials=None, draws=None, only="", dataset=None, data_dir
         figure=lambda: claims_plot.draw(frame, effects),
         markdown=claims_page.markdown(frame),
     )
+
+
+def with_expected(frame, parts, seed, draws, progress):
+    """Add shares of draws in expectation, for offline precoders on regression, to the rows."""
+    parts = [part for part in parts if part.unit != "points"]
+    counts = {"fig1": draws, "fig3": draws, "fig2": min(draws, exact_claims.DRAWS_200)}
+    shares, *_ = exact_claims.expected_shares(parts, seed, counts, progress)
+    names = {"draws": "expected_draws", "share": "expected", "ci_low": "expected_low"}
+    names |= {"ci_high": "expected_high", "part": "part", "round": "round"}
+    shares = shares[list(names)].rename(columns=names).round(6).assign(precoder="offline")
+    return frame.merge(shares, how="left", on=["part", "round", "precoder"])
 
 
 def chosen(only):

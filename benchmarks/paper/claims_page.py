@@ -45,11 +45,21 @@ def table(frame):
     for line, row in zip(lines, frame.itertuples(), strict=True):
         if row.precoder != "offline":
             line[0] = ""
-    return [list(HEADINGS), *lines]
+    return [headings(frame), *lines]
+
+
+def headings(frame):
+    """Headings of the full table, with a column of expectations where there is one."""
+    return [*HEADINGS, *(["in expectation"] if "expected" in frame else [])]
 
 
 def cells(row):
-    """Cells of one row, in the order of `HEADINGS`."""
+    """Cells of one row, in the order of `headings`."""
+    expected = getattr(row, "expected", None)
+    more = [] if expected is None else ["–"]
+    if more and not math.isnan(expected):
+        half = 50 * (row.expected_high - row.expected_low)
+        more = [f"{100 * expected:.1f} ± {half:.1f} %"]
     return [
         f"({row.part}) {row.claim}",
         row.precoder,
@@ -58,6 +68,7 @@ def cells(row):
         f"{_with_intervals(row, 'median', _number)} {UNITS[row.unit]}",
         f"{row.power_ratio:.3g}",
         verdict(row),
+        *more,
     ]
 
 
@@ -79,7 +90,7 @@ def markdown(frame):
     for _, pair in itertools.groupby(frame.itertuples(), lambda row: row.part):
         first, *columns = zip(*map(cells, pair), strict=True)
         rows.append([first[0], *map("<br>".join, columns)])
-    return _page(HEADINGS, rows, legend(frame))
+    return _page(headings(frame), rows, legend(frame))
 
 
 def short(frame):

@@ -23,6 +23,7 @@ import jaxota as jo
 
 ROUNDS = (5, 10, 20, 30, 60)  # of the table
 CHUNK = 20  # draws in one program
+DRAWS_200 = 50  # draws where N = 200, each of the work of ten
 SAMPLED = 50  # draws of claims.py, the first ones here
 TITLES = {  # of the panels
     "1": "BAAF < COTAF < noisy",
@@ -34,19 +35,12 @@ TITLES = {  # of the panels
 
 
 @jo.experiment("on how many data draws each claim on regression holds in expectation, by round")
-def exact_claims(run, seed=0, draws=1000, draws_200=50):
+def exact_claims(run, seed=0, draws=1000, draws_200=DRAWS_200):
     """Compute all expected gaps, and the share of draws on which each part of a claim holds."""
     parts = [part for part in PARTS if part.unit != "points"]
-    sources = dict.fromkeys(source for part in parts for source in part.sources)
     counts = {"fig1": draws, "fig3": draws, "fig2": draws_200}
-    gaps = {}
     progress = getattr(run, "progress", lambda *_: None)
-    for figure in counts:
-        labels = [label for name, label in sources if name == figure]
-        for label, values in expected_gaps(figure, labels, seed, counts[figure], progress).items():
-            gaps[figure, label] = values
-    holds = {part.name: _holds(part, gaps) for part in parts}
-    frame = shares(parts, holds)
+    frame, holds, gaps = expected_shares(parts, seed, counts, progress)
     return jo.Report(
         name="exact_claims",
         caption=f"Claims 1 to 5 of the paper in expectation, SNR 10 dB per vector, seed {seed}: "
@@ -62,6 +56,21 @@ def exact_claims(run, seed=0, draws=1000, draws_200=50):
         csv=frame,
         figure=lambda: draw(parts, frame),
     )
+
+
+def expected_shares(parts, seed, counts, progress):
+    """Rows of the CSV, whether each part holds [draw, round], and the gaps that say so.
+
+    `counts` is the number of draws of each figure.
+    """
+    sources, gaps = dict.fromkeys(source for part in parts for source in part.sources), {}
+    for figure in counts:
+        labels = [label for name, label in sources if name == figure]
+        if labels:
+            found = expected_gaps(figure, labels, seed, counts[figure], progress)
+            gaps |= {(figure, label): values for label, values in found.items()}
+    holds = {part.name: _holds(part, gaps) for part in parts}
+    return shares(parts, holds), holds, gaps
 
 
 def expected_gaps(figure, labels, seed, draws, progress):
