@@ -115,8 +115,10 @@ def _moments_above(
     square = share**2 + 2.0 * share * rest * cosine + rest**2 * (1.0 - cosine / kappa)
     square += share * (1.0 - share) * total / 2.0 * inverse
     chance = mass.sum(-1)
-    moments = gain, square, floor**2 * inverse
-    return Above(chance, *[(mass * x).sum(-1) / jnp.maximum(chance, TINY) for x in moments], floor)
+    gain, square, power = (
+        (mass * x).sum(-1) / jnp.maximum(chance, TINY) for x in (gain, square, floor**2 * inverse)
+    )
+    return Above(chance, gain, square, power, floor)
 
 
 @part
@@ -211,8 +213,10 @@ class Nakagami:
         mass = 4.0 * r / (a * error) * jnp.exp(log_density) * bessel
         mass *= outer * 2.0 * width * t[:, None] * inner[:, None]
         shape = len(amplitudes), -1
-        flat = [jnp.broadcast_to(x, mass.shape).reshape(shape) for x in (mass, r, a, error)]
-        return _moments_above(floor, *flat, 0.0)
+        mass, r, a, error = (
+            jnp.broadcast_to(x, mass.shape).reshape(shape) for x in (mass, r, a, error)
+        )
+        return _moments_above(floor, mass, r, a, error, 0.0)
 
     def modulus(self) -> Scalar:
         log = jax.scipy.special.gammaln

@@ -127,7 +127,7 @@ def _one_round(
     explained = _congruence(phi, s)
     weights, updates = data.weights[:, None, None], phi - places[0][None]
     blocks = [Values(places[0], weights * updates, weights**2 * (second - explained))]
-    renewed = None
+    renewed: Any = None
     if local.controlled:
         controls = jax.vmap(gradient_map, (0, 0, None))(data.hessians, data.slopes, places[0])
         blocks.append(Values(jnp.zeros((dim, size)), weights * controls, None))
