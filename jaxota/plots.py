@@ -288,7 +288,7 @@ def _draw_maps(last: Any, long: list[str], metric: str, title: str) -> Figure:
     norm: Any = LogNorm() if log else Normalize()
     ends = style.fence(finite, bool(log)) if finite.size else (0.0, 1.0)
     norm.autoscale(np.array(ends))
-    beyond = finite.size and finite.max() > ends[1]
+    beyond = finite.size and finite.max() > 1.001 * ends[1]
     labels = [str(label) for label in last.algorithm.values]
     cells = [(place, number) for place in places for number in range(len(labels))]
     with matplotlib.rc_context(style.rc_params()):

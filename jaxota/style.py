@@ -250,7 +250,7 @@ def print_values(axes: Axes, image: Any) -> None:
             red, green, blue, _ = image.to_rgba(value)
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
             words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5}
-            axes.text(x, y, f"{value:.2g}", color="white" if dark else "black", **words)
+            axes.text(x, y, f"{value:.3g}", color="white" if dark else "black", **words)
 
 
 def fence(values: np.ndarray, log: bool) -> tuple[float, float]:

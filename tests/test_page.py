@@ -1,6 +1,8 @@
 """The page of a folder: whole, escaped, without network, and alive in a browser."""
 
+import base64
 import dataclasses
+import datetime
 import json
 import re
 import shutil
@@ -75,7 +77,10 @@ def test_a_folder_becomes_one_page(folder, capsys):
         "Numbers: 78 rows, the first 20", "<td>rounds</td><td>6</td>",
     ):  # fmt: skip
         assert each in words, each
-    assert words.count('class="chart"') == 1 and words.count("<img") == 1
+    assert words.count('class="chart"') == 1 and words.count("<img") == 2
+    assert f"Report of {datetime.date.today()}" in words and "Definitions" in words
+    (held,) = re.findall(r'download="curves.csv" href="data:text/csv;base64,([^"]+)"', words)
+    assert len(base64.b64decode(held).decode().splitlines()) == 1 + len(CURVES.csv)
     assert len(words) < 2_000_000
 
 
@@ -264,7 +269,7 @@ def test_a_store_becomes_one_page(tmp_path, monkeypatch, capsys):
     words = (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
     assert "jaxota sweep small_study.py:small --trials 3" in words and str(tmp_path) not in words
     assert 'class="chart"' in words and "difference to COTAF" in words
-    assert "SGD(step_size=0.05, steps=2, batch=3)" in words
+    assert "SGD(step_size=0.05, steps=2, batch=3" in words
     ((section,), _) = page.read(tmp_path / "s")
     curves = page.curves(section.csv, "gap")
     assert curves["dims"][1]["values"] == ["0.0", "10.0"]

@@ -98,7 +98,22 @@
       box.checked = logarithmic();
       box.addEventListener("change", () => { state.log = box.checked; refresh(); });
       label.append(box, " log scale");
-      controls.append(label);
+      const save = make("button", { type: "button" }, "Download SVG");
+      save.addEventListener("click", download);
+      controls.append(label, save);
+    }
+
+    // The picture as a file of its own, with the looks that its classes have on this page.
+    function download() {
+      const svg = stage.querySelector("svg"), copy = svg.cloneNode(true), shown = svg.querySelectorAll("*");
+      copy.querySelectorAll("*").forEach((element, n) => {
+        const look = getComputedStyle(shown[n]);
+        for (const name of ["fill", "fill-opacity", "stroke", "stroke-width", "font-size", "font-family"]) element.style.setProperty(name, look.getPropertyValue(name));
+      });
+      copy.setAttribute("xmlns", SVG);
+      const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+      make("a", { href: address, download: "curves.svg" }).click();
+      URL.revokeObjectURL(address);
     }
 
     const logarithmic = () => (state.log === null ? data.metrics[state.metric].log : state.log);

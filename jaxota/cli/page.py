@@ -2,7 +2,9 @@
 
 import base64
 import dataclasses
+import datetime
 import hashlib
+import io
 import json
 import math
 import string
@@ -33,6 +35,18 @@ LABELS = {
     "power_ratio": "power ratio max ‖x‖²/P",
     "snr_db": "SNR (dB)",
 }
+DEFINITIONS = {
+    "gap": "F(θ̂) − F(θ*): loss of the model above the least loss there is; mean over trials",
+    "loss": "F(θ̂): mean over users of their mean loss",
+    "accuracy": "share of test samples that are labelled right",
+    "power ratio": "max_i ‖x_i‖²/P of the larger block: mean over trials, largest of all rounds",
+    "difference": "paired difference to the reference, trial by trial, in the same setting",
+    "uses": "channel uses: real symbols on the air, summed over blocks and rounds",
+    "energy": "Σ_i ‖x_i‖² of all users and blocks, summed over rounds",
+    "reports": "coded scalars that each user reports beside its blocks, summed over rounds",
+    "±": "95 % interval over trials",
+}
+MOST_BYTES = 5_000_000  # of a CSV inside a page
 _VERSIONS = ("jaxota", "jax", "python")
 # Attributes of a dataset that its table of settings does not repeat.
 _HIDDEN = {"title", "description", "experiment", "study", "scores", "axes", "order", "chunks"}
@@ -207,6 +221,7 @@ def _page(folder: Path, found: list[Report]) -> str:
         links="\n".join(links) if len(found) > 1 else "",
         sections="\n".join(_section(n, report, folder) for n, report in enumerate(found)),
         version=escape(jaxota.__version__),
+        date=datetime.date.today().isoformat(),
     )
 
 
@@ -218,16 +233,19 @@ def _section(number: int, report: Report, folder: Path) -> str:
     parts = [f"<h2>{escape(report.name)}</h2>", f'<p class="caption">{caption}</p>']
     if command := attributes.get("command"):
         parts.append(f"<pre><code>{escape(str(command))}</code></pre>")
+    settings = drawn and any(len(dim["values"]) > 1 for dim in drawn["dims"][1:])
+    # Over several settings the report's own figure, such as a map, comes before the curves.
+    if (settings or not drawn) and (picture := _picture(folder / report.name) or _drawn(report)):
+        parts.append(f'<img src="{picture}" alt="{caption}">')
     if drawn:
         parts.append(_chart(number, drawn))
-    elif picture := _picture(folder / report.name):
-        parts.append(f'<img src="{picture}" alt="{caption}">')
     if not drawn and _has_curves(report.csv):
         remarks.append("There are too many settings for a page to draw their curves.")
     if report.table:
         parts.append(_table(report.table))
     lines = "".join(f"<li>{escape(line)}</li>" for line in remarks)
-    parts += [f'<ul class="remarks">{lines}</ul>', _settings(attributes), _numbers(report.csv)]
+    parts += [f'<ul class="remarks">{lines}</ul>', _definitions(report), _settings(attributes)]
+    parts += [_numbers(report.csv), _download(report)]
     return f'<section id="s{number}">{chr(10).join(parts)}</section>'
 
 
@@ -249,6 +267,36 @@ def _picture(path: Path) -> str:
         return ""
     content = base64.b64encode(newest.read_bytes()).decode("ascii")
     return f"data:{_TYPES[newest.suffix]};base64,{content}"
+
+
+def _drawn(report: Report) -> str:
+    """Draw a report's figure, if it has one: the report of a store does."""
+    if (figure := report.figure()) is None:
+        return ""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
+
+
+def _definitions(report: Report) -> str:
+    """Explain the words that a table and its curves use."""
+    used = " ".join([*map(str, report.table[:1]), *map(str, report.csv.get("metric", []))])
+    rows = [["word", "meaning"], *([k, v] for k, v in DEFINITIONS.items() if k in used)]
+    if len(rows) == 1:
+        return ""
+    table = _table(rows, ' class="settings"')
+    return f"<details><summary>Definitions</summary>{table}</details>"
+
+
+def _download(report: Report) -> str:
+    """Put the whole CSV into the page, unless it would make it too large to send."""
+    text = report.csv.to_csv(index=False).encode()
+    name = escape(f"{report.name}.csv")
+    if len(text) > MOST_BYTES:
+        return f'<p class="caption">{name} is too large for this page: it lies beside it.</p>'
+    held = f"data:text/csv;base64,{base64.b64encode(text).decode('ascii')}"
+    link = f'<a download="{name}" href="{held}">Download {name}</a>'
+    return f"<p>{link}, {len(report.csv):,} rows</p>"
 
 
 def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
