@@ -113,13 +113,11 @@ def _assert_equal(own, all_users):
         np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize("weights", [None, SCALES], ids=["", "weighted"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANNELS)
-def test_a_cohort_computes_what_all_users_compute(name, weights):
+def test_a_cohort_computes_what_all_users_compute(name):
     """Every rule that supports it, with its memory, powers and ledgers, to rounding."""
-    if (name == "drawn") is (weights is not None):  # two of the four suffice
-        return
-    task = TASK if weights is None else jo.tasks.weighted(TASK, weights)
+    task = TASK if name == "drawn" else jo.tasks.weighted(TASK, SCALES)
     of_cohort, of_all = (_run(ALONE, CHANNELS[name], task, size) for size in (3, None))
     for algorithm in ALONE:
         _assert_equal(of_cohort[algorithm], of_all[algorithm])

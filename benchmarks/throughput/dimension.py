@@ -4,7 +4,7 @@
 
 8 users, 2 steps, minibatches of 4, one trial, a two-layer network of any width. The round by hand
 takes the same steps and adds the same noise to the mean update; it keeps no records. Times are
-those of a round, from runs of two lengths in turn. Memory is what the compiler says the program takes.
+those of a round, from runs of two lengths in turn. Memory is that of the compiled program at work.
 """
 
 import functools
