@@ -82,6 +82,9 @@ from .stages.local import if_heard as if_heard
 from .stages.local import no_memory as no_memory
 from .stages.noise import Laplace as Laplace
 from .stages.noise import Stable as Stable
+from .stages.noncoherent import EnergyDetection as EnergyDetection
+from .stages.noncoherent import FrequencyShift as FrequencyShift
+from .stages.noncoherent import TypeBased as TypeBased
 from .stages.precode import Bounded as Bounded
 from .stages.precode import Constant as Constant
 from .stages.precode import FullPower as FullPower

@@ -242,6 +242,7 @@ def _transmit(
     if getattr(compress, "averages", True):
         error = jnp.sum((estimate - (block.origin + link.mean(block.values))) ** 2)
         error = _if_anyone(link, error, jnp.float32(0.0))
+    symbols = values.shape[-1] * getattr(carrier, "reals", 1)
     heard = link.heard
     if getattr(compress, "by_symbol", False):
         heard = link.by_symbol(values.shape[1]).heard
@@ -258,7 +259,7 @@ def _transmit(
             reports=jnp.float32(count),
             deviation=deviation,
             error=error,
-            uses=jnp.float32(values.shape[-1] if noise is not None else 0),
+            uses=jnp.float32(symbols if noise is not None else 0),
             spent=jnp.asarray(block.power * jnp.sum(power)),
         ),
     )

@@ -228,10 +228,13 @@ def rows():
     index, memory = numbers(*NAN, -1, 0, 2.1, [1.0, 2.0]), numbers(*NAN, -1, 1.0, [0.1, 0.2])
     method = {"share": share, "alpha": index, "beta1": memory, "beta2": memory}
     method |= dict.fromkeys(("symbols", "iterations", "count", "groups"), count)
+    method |= {"levels": Kind([*count.junk, 1], count.made), "of": words}
     for cls, good, field in (
         (jo.TopK, {"share": 0.5}, "compress"),
         (jo.OneBit, {"step": 0.5}, "compress"),
         (jo.Directions, {"count": 2}, "compress"),
+        (jo.FrequencyShift, {"step": 0.5}, "compress"),
+        (jo.TypeBased, {"levels": 3}, "compress"),
         (jo.Projected, {"symbols": 2, "share": 0.5}, "compress"),
         (jo.GroupMedian, {"groups": 2}, "compress"),
         (jo.NormBounded, {"bound": 1.0}, "compress"),

@@ -45,6 +45,10 @@ METHODS = {
 METHODS |= {"adota": jo.cotaf(**ONLINE, server=jo.Adota(0.1)), "feddyn": jo.feddyn(**ONLINE)}
 METHODS |= {"median": jo.cotaf(**ONLINE, compress=jo.Liars(1, rest=jo.GroupMedian(2)))}
 METHODS |= {"airfl-mem": jo.cotaf(**ONLINE, compress=jo.Centred(jo.Unheard()))}
+METHODS |= {
+    "fsk": jo.cotaf(**ONLINE, compress=jo.FrequencyShift(0.1)).replace(medium=jo.EnergyDetection()),
+    "type-based": jo.cotaf(**ONLINE, compress=jo.TypeBased(5, "median")),
+}
 ALGORITHMS |= METHODS
 CHANNELS = {
     "ideal": jo.Channel(snr_db=np.inf),

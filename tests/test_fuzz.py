@@ -33,7 +33,8 @@ class Ran(Exception):
 
 PAIRS = [(name, argument) for name, row in ROWS.items() for argument in row.bad]
 # What takes nothing that could be bad, is made by the package alone, or serves parts of one's own.
-LEFT_OUT = "OverTheAir Gaussian ErrorFree Unheard Uncompressed Identity MMSE JamesStein PooledMMSE "
+LEFT_OUT = "OverTheAir Gaussian ErrorFree Uncompressed Identity MMSE JamesStein PooledMMSE "
+LEFT_OUT += "EnergyDetection Unheard "
 LEFT_OUT += "ReportedMMSE UpdateMMSE ReplaceModel "
 LEFT_OUT += "Offline Online MeanPower Level Last Block SideInfo Link LocalUpdate State "
 LEFT_OUT += "FullPower Laplace "
