@@ -23,7 +23,7 @@ from scipy import special
 import jaxota as jo
 
 USERS, DIM, SNR_DB, ROUNDS = 20, 10, 10.0, 60
-ANTENNAS = (1, 2, 4, 8, 16, 32, 64)
+ANTENNAS = (1, 4, 16, 64)
 ANSWERS = {
     "forcing, sum": jo.UniformForcing("sum"),
     "forcing, eigenvector": jo.UniformForcing("eigenvector"),
@@ -39,10 +39,10 @@ def antennas(run, seed=0, trials=50):
     vectors = 1.0 + np.random.default_rng(seed).standard_normal((USERS, DIM))
     fixed = jo.tasks.empirical(_start, _inner_product, vectors[:, None].astype(np.float32))
     data = jo.tasks.synthetic_regression(jax.random.key(seed), users=USERS, dim=DIM)
+    ideal = jo.simulate(seed, jo.fedavg(1e-2, 10, 10), jo.Channel(), data, ROUNDS, trials)
     one = run(study("antennas-error", jo.cotaf(1.0, 1, precode=jo.Online()), fixed, seed, trials))
     cotaf = jo.cotaf(1e-2, 10, 10, precode=jo.Online())
     learnt = run(study("antennas-gap", cotaf, data, seed, trials))
-    ideal = jo.simulate(seed, jo.fedavg(1e-2, 10, 10), jo.Channel(), data, ROUNDS, trials)
     rows = [*errors(one, vectors), *final_gaps(learnt)]
     rows.append({"answer": "error-free", "quantity": "final gap"} | _median(ideal.gap[:, -1]))
     table = pandas.DataFrame(rows)[COLUMNS]
@@ -82,7 +82,7 @@ def errors(dataset, vectors):
         own = dataset.isel(algorithm=0, point=number)
         if answer == "blind":  # trials, whose rounds fade independently
             band = jo.stats.interval(own.error.values.mean(1) / square)
-            found = dict(zip(("value", "ci_low", "ci_high"), band[:3], strict=True))
+            found = {"value": band.mean, "ci_low": band.low, "ci_high": band.high}
         else:
             found = _median(DIM * own.deviation.values.ravel() ** 2 / square)
         law = blind_law(count, vectors)[0] if answer == "blind" else forcing_law(count, vectors)
@@ -130,13 +130,11 @@ def final_gaps(dataset):
 def report(table, seed, trials):
     """The report of a table of all points."""
     setting = f"Rayleigh fading, N = {USERS}, d = {DIM}, {SNR_DB:g} dB per vector"
-    shown = [["antennas", *(f"{a}, {what}" for what in ("error", "gap") for a in ANSWERS)]]
-    for count in ANTENNAS:
-        cells = []
-        for quantity in ("relative error", "final gap"):
-            own = table[(table.antennas == count) & (table.quantity == quantity)]
-            cells += [f"{own[own.answer == answer].value.iloc[0]:.3g}" for answer in ANSWERS]
-        shown.append([str(count), *cells])
+    shown = [["", "answer", *(f"A = {count}" for count in ANTENNAS)]]
+    for quantity in ("relative error", "final gap"):
+        for answer in ANSWERS:
+            own = table[(table.answer == answer) & (table.quantity == quantity)]
+            shown.append([quantity, answer, *(f"{value:.3g}" for value in own.value)])
     away = _away(table)
     free = table[table.answer == "error-free"].value.iloc[0]
     return jo.Report(
