@@ -34,6 +34,8 @@ def table(results: dict[str, Any], chip: str) -> str:
     heading = "| | before | after | × | time | bound | temporaries | compiled in |"
     rows = [f"{TITLES[chip]}, user-steps/s:", "", heading, "|---|---|---|---|---|---|---|---|"]
     for name in LINES:
+        if not any(name in lines.get(chip, {}) for lines in results.values()):
+            continue
         before, after = (results[when].get(chip, {}).get(name, {}) for when in ("before", "after"))
         both = "rate" in before and "rate" in after
         cells = [rate(before), rate(after), f"{after['rate'] / before['rate']:.2g}" if both else ""]
