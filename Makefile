@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 FIGURES ?= figures
 
-.PHONY: figures claims test check lint docs clean bench bench-peers bench-check accelerators
+.PHONY: figures claims test check lint docs clean bench bench-peers bench-check accelerators release newest
 
 figures: .venv/installed
 	@for figure in fig1 fig2 fig3; do $(BIN)/jaxota run $$figure --out $(FIGURES) || exit $$?; done
@@ -81,5 +81,23 @@ $(ACCELERATORS)/compilers: benchmarks/throughput/contenders/requirements/acceler
 bench-check: .venv/tested-with
 	$(BIN)/python benchmarks/throughput/check.py
 
+# Make what a release consists of: wheel and sdist in dist/, checked in an environment of their own.
+# Before: set __version__ in jaxota/__init__.py and the version in CITATION.cff and README.md, and
+# rename the changelog's section Unreleased. After: git tag v$(VERSION), and put dist/ where it belongs.
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxota/__init__.py)
+release: .venv/tested-with
+	@grep -q '^## $(VERSION)' CHANGELOG.md || { echo "CHANGELOG.md has no section ## $(VERSION)" >&2; exit 2; }
+	rm -rf dist && $(BIN)/pip wheel --quiet --no-deps -w dist .
+	$(BIN)/pip install --quiet build && $(BIN)/python -m build --sdist --outdir dist .
+	$(PYTHON) -m venv dist/.check && dist/.check/bin/pip install --quiet -c constraints.txt dist/*.whl
+	cd dist && .check/bin/jaxota run fig1 --trials 2 --rounds 2 --out .check/out
+	rm -rf dist/.check; ls dist
+
+# The tests on the newest jax that pip finds, whatever constraints.txt pins: to be run every night.
+newest:
+	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet --upgrade -e '.[dev]'
+	.venv-newest/bin/pytest -n auto --dist loadgroup -m "not slow"
+
 clean:
-	rm -rf .venv .bench build dist
+	rm -rf .venv .venv-newest .bench build dist
