@@ -227,3 +227,16 @@ def test_bad_shards_are_one_clear_line(text):
         parse_shard(text)
     words = f"--shard must be I/N with I from 0 to N − 1, such as 0/4, got {text!r}"
     assert str(caught.value) == words
+
+
+def test_parts_of_a_study_s_own_file_are_made_by_name():
+    """Its functions and classes, but no private ones, and none where there is no file."""
+    own = {"Own": jo.Stable, "_hidden": jo.Stable, "number": 3}
+    one, two = parse_values("noise", "Own(1.5), Own", own | {"Own": lambda x=2: jo.Stable(x)})
+    assert (one.alpha, two.alpha) == (1.5, 2)
+    assert parse_values("noise", "number", own) == ["number"]
+    for words in ("_hidden(1.5)", "Other(1.5)"):
+        with pytest.raises(jo.InputError, match="must hold numbers, words or parts"):
+            parse_values("noise", words, own)
+    with pytest.raises(jo.InputError, match="must hold numbers, words or parts"):
+        parse_values("noise", "Own(1.5)")

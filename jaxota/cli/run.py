@@ -186,7 +186,10 @@ def swept_study(arguments: argparse.Namespace) -> Study:
     if isinstance(chosen, Experiment):
         raise InputError(f"{chosen.name} is an experiment, not a study: jaxota run runs it")
     study = chosen.study(**typed_options(chosen, arguments, []))
-    study = study.replace(over=study.over * parse_grid(arguments.set))
+    # A study's file may hold parts of its own.
+    file = sys.modules.get(f"{_MODULES}{Path(arguments.study.partition(':')[0]).stem}")
+    own = vars(file) if isinstance(chosen, FileStudy) and file is not None else {}
+    study = study.replace(over=study.over * parse_grid(arguments.set, own))
     return study if arguments.keep is None else study.replace(keep=arguments.keep)
 
 

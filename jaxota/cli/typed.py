@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jaxota
@@ -13,21 +14,22 @@ _WORDS = {"none": None, "inf": math.inf, "nan": math.nan, "true": True, "false":
 MOST = 100_000  # values of one range
 
 
-def parse_grid(settings: list[str]) -> Grid:
-    """Return the product of all `--set NAME=VALUES`."""
+def parse_grid(settings: list[str], own: Mapping[str, Any] = {}) -> Grid:
+    """Return the product of all `--set NAME=VALUES`; `own` are the names of a study's file."""
     product = Grid()
     for setting in settings:
         name, equals, values = setting.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--set must be NAME=VALUES, such as snr_db=-10:20:5, got {setting!r}")
-        product *= grid(**{name.strip(): parse_values(name.strip(), values.strip())})
+        product *= grid(**{name.strip(): parse_values(name.strip(), values.strip(), own)})
     return product
 
 
-def parse_values(name: str, text: str) -> list[Any]:
+def parse_values(name: str, text: str, own: Mapping[str, Any] = {}) -> list[Any]:
     """Parse `first:last:step`, the last included, or a list of numbers, words and parts.
 
-    A part is made by its public name and plain numbers: `rayleigh(0.3)`, `Online()`, `iid`.
+    A part is made by its name, public or of the study's `own` file, and plain numbers:
+    `rayleigh(0.3)`, `Online()`, `iid`.
     """
     if ":" in text and "(" not in text:
         return _parse_range(name, text)
@@ -39,7 +41,7 @@ def parse_values(name: str, text: str) -> list[Any]:
         raise InputError(
             f"--set {name} must be values such as 1,2,3 or first:last:step, got {text!r}"
         )
-    return [_parse_value(name, node) for node in tree.elts]
+    return [_parse_value(name, node, own) for node in tree.elts]
 
 
 def _parse_range(name: str, text: str) -> list[Any]:
@@ -58,26 +60,27 @@ def _parse_range(name: str, text: str) -> list[Any]:
     return [int(value) if whole else round(value, 12) for value in values]
 
 
-def _parse_value(name: str, node: ast.AST) -> Any:
-    """Return a number, a word, or a part that is made by its public name."""
+def _parse_value(name: str, node: ast.AST, own: Mapping[str, Any]) -> Any:
+    """Return a number, a word, or a part that is made by its name."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _parse_value(name, node.operand)
+        value = _parse_value(name, node.operand, own)
         if isinstance(value, int | float):
             return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.Name):
         if node.id.lower() in _WORDS:
             return _WORDS[node.id.lower()]
-        if not _public(node.id):
+        if not _named(node.id, own):
             return node.id
         node = ast.Call(node, [], [])  # a part by its name alone
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        make = _public(node.func.id)
+        make = _named(node.func.id, own)
         if make:
             try:
-                values = [_parse_value(name, value) for value in node.args]
-                options = {k.arg: _parse_value(name, k.value) for k in node.keywords if k.arg}
+                values = [_parse_value(name, value, own) for value in node.args]
+                keywords = [k for k in node.keywords if k.arg]
+                options = {str(k.arg): _parse_value(name, k.value, own) for k in keywords}
                 return make(*values, **options)
             except TypeError as error:
                 part = ast.unparse(node)
@@ -85,10 +88,13 @@ def _parse_value(name: str, node: ast.AST) -> Any:
     raise InputError(f"--set {name} must hold numbers, words or parts, got {ast.unparse(node)!r}")
 
 
-def _public(name: str) -> Any:
-    """Return the public function or class of a name: nothing else can be called from here."""
+def _named(name: str, own: Mapping[str, Any]) -> Any:
+    """Return the function or class of a name, the file's own or public: no others are called."""
     from jaxota import tasks
 
+    made = own.get(name)
+    if callable(made) and not name.startswith("_"):
+        return made
     for module in (jaxota, tasks):
         if name in dir(module) and not name.startswith("_") and callable(getattr(module, name)):
             return getattr(module, name)
