@@ -68,9 +68,9 @@ def simulate(
         user_scores: also keep every user's own scores, [trial, evaluation, user]: `user_loss` is
             the loss f_i of the model on the user's samples.
         metrics: scores of your own by their names: functions of the model [d], the users' models
-            [user, d] after their local steps, and the problem, which return a number. Like the
-            task's scores they are in `history.scores`. Define one once and use it often, and it is
-            compiled once.
+            [user, d] after their local steps (of the participants alone, where only they compute),
+            and the problem, which return a number. Like the task's scores they are in
+            `history.scores`. Define one once and use it often, and it is compiled once.
         state: the `state` of a history made with `keep_state=True`: continue that run for `rounds`
             more rounds, with its models, controls, memories and place in the plan. With the same
             key and parts, 60 + 60 rounds equal 120. A plan, if given, is that of all rounds.

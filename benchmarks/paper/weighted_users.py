@@ -16,7 +16,6 @@ power budget in each round, so that nothing is calibrated.
 
 import argparse
 
-import flax.linen as nn
 import numpy as np
 
 import jaxota as jo
@@ -50,7 +49,7 @@ def synthetic(seed, alpha=1.0, beta=1.0, users=USERS, most=MOST):
             pair[0].append(x[rows])
             pair[1].append(y[rows])
     return jo.tasks.classification(
-        nn.Dense(CLASSES), held, tuple(np.concatenate(each) for each in tested)
+        jo.tasks.SoftmaxRegression(CLASSES), held, tuple(np.concatenate(each) for each in tested)
     )
 
 
