@@ -95,12 +95,13 @@ def simulate(
         kept["user_scores"] = user_scores
         arguments, options = experiment(*setup, *begin, **kept)
     refuse_swept(**{name: arguments[name] for name in PARTS})
+    if stop is not None:
+        stop = check_stop(stop, options, arguments)
     with asked("simulate", inputs.chosen("progress", progress, (False, True))):
         arguments["plan"] = cached_plan(options, **arguments)
         if stop is None:
             history = inputs.nan_unless(checks, program(options, **arguments))
         else:
-            stop = check_stop(stop, options, arguments)
             history = run_until(stop, options, program, arguments)
     counts = {"rounds": options.rounds, "trials": trials, "every": every}
     given = {"calibration_trials": calibration_trials, "plan": plan, "initial": initial}

@@ -251,6 +251,23 @@ def rows():
         {"count": 1},
         {"count": numbers(*NAN, -1, 1.5), "factor": numbers(*NAN, [1.0, 2.0]), "rest": part},
     )
+    found["jo.Strongest"] = Row(
+        lambda **k: run(algorithm=jo.cotaf(**LOCAL, server=jo.Strongest(**k))),
+        {"count": 1},
+        {"count": numbers(*NAN, -1, 0, 1.5), "by": words, "rest": part},
+    )
+    found["jo.Stop"] = Row(
+        lambda **k: run(stop=jo.Stop(**k)),
+        {"metric": "gap", "target": 1.0},
+        {"metric": words, "rising": optional(flag), "every": some}
+        | {"target": Kind([None, np.nan, *WORDS, *ODD, *COMPLEX, [1.0]])},
+    )
+    found["jo.cell"] = Row(
+        lambda **k: run(channel=jo.Channel(fading=jo.rayleigh(), gains=jo.cell(**k))),
+        {"key": 0, "users": 3},
+        fields(jo.cell, key=key, users=Kind([*count.junk, 4], count.made), redraw=flag)
+        | {"exponent": at_least_0, "shadowing_db": at_least_0, "reference": optional(positive)},
+    )
     found["jo.Stable"] = Row(_stable, {"alpha": 1.5}, {"alpha": index})
     for cls, good in ((jo.Constant, {"gain": 1.0}), (jo.Bounded, {"bound": 1.0})):
         call = functools.partial(lambda cls, **k: run(algorithm=_with(precode=cls(**k))), cls)
@@ -348,6 +365,17 @@ def of_tasks():
             | dict.fromkeys(("users", "samples", "dim"), Kind([*count.junk, 10**9], count.made))
             | {"data_spread": at_least_0, "model_spread": at_least_0},
         ),
+        "tasks.weighted": Row(
+            lambda **k: run(task=jo.tasks.weighted(**k)),
+            {"task": TASK},
+            {"task": part, "weights": Kind([*NOT_NUMBERS[1:], *SHAPES, *NAN, -np.ones(3)])},
+        ),
+        "tasks.generated": Row(
+            lambda **k: run(task=jo.tasks.generated(**k)),
+            {"key": KEY, "users": 3, "init": _zeros, "loss": _loss_of_made, "data": _made},
+            {"key": key, "users": count, "scored": some, "test_data": Kind([3, object()])}
+            | {"init": functions, "loss": functions, "data": functions},
+        ),
         "tasks.regression": Row(
             jo.tasks.regression,
             {"features": x, "targets": x[..., 0]},
@@ -421,6 +449,14 @@ def _of_module(cls, image, **given):
 
 def _zeros(key):
     return jnp.zeros(2)
+
+
+def _made(key, user):
+    return {"x": jax.random.normal(key, (4, 2), "float32")}
+
+
+def _loss_of_made(parameters, batch):
+    return batch["x"] @ parameters
 
 
 def _loss(parameters, batch):

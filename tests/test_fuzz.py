@@ -44,6 +44,8 @@ LEFT_OUT += "Interval Between Error Images Report Experiment experiment study_re
 LEFT_OUT += "Summary summary metric_of power_ratio spending diverged "
 LEFT_OUT += "map_axes axis "  # the grid that an axis makes is fuzzed as jo.grid
 LEFT_OUT += "devices Bound if_heard no_memory minibatch_gradient minibatches part static traced "
+LEFT_OUT += "ByRound by_round "  # any value of the round is a table, whose numbers are checked
+LEFT_OUT += "Cell cell enable_cache "  # what `jo.cell` makes and draws, and a folder as others take
 LEFT_OUT += "images_at_hand fashion_mnist cifar10"  # in all but their data as mnist
 
 

@@ -207,6 +207,8 @@ class Channel:
         """
         if self.participants is None or inputs.is_traced(self.participants):
             return None
+        if not np.size(self.participants):  # refused where the fields are checked
+            return None
         most = int(np.max(self.participants))
         step = 2 ** max(0, (most - 1).bit_length() - 3)
         size = -(-most // step) * step

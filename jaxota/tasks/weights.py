@@ -26,7 +26,8 @@ def weighted(task: T, weights: Numbers | str = "samples") -> T:
             divided by their mean; [setting, user] to sweep.
     """
     made: Any = task.build() if hasattr(task, "build") else task
-    if not any(f.name == "weights" for f in dataclasses.fields(made)):
+    is_part = dataclasses.is_dataclass(made) and not isinstance(made, type)
+    if not is_part or not any(f.name == "weights" for f in dataclasses.fields(made)):
         raise InputError(f"task must have a field `weights`, got {inputs.shown(made)}")
     if isinstance(weights, str):
         inputs.chosen("weights", weights, ("samples",))
