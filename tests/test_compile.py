@@ -336,7 +336,7 @@ def test_libtpu_compiles_and_is_read(tmp_path):
         "from jaxota.cli import targets\n"
         "device = targets.devices(targets.parse('v5e'))[0]\n"
         "place = jax.sharding.SingleDeviceSharding(device)\n"
-        "x = jax.ShapeDtypeStruct((4096, 4096), 'float32', sharding=place)\n"
+        "x = jax.ShapeDtypeStruct((1024, 1024), 'float32', sharding=place)\n"
         "step = lambda i, x: jnp.sin(x @ x)\n"
         "lowered = jax.jit(lambda x: jax.lax.fori_loop(0, 7, step, x)).lower(x)\n"
         "targets.compile_into(Path(sys.argv[1]), lowered)\n"
@@ -345,9 +345,9 @@ def test_libtpu_compiles_and_is_read(tmp_path):
     target = targets.parse("v5e")
     assert compile.compiled(command, target, tmp_path, 300) == ""
     facts = json.loads((tmp_path / "facts.json").read_text())
-    assert facts["arguments"] == 4 * 4096**2
+    assert facts["arguments"] == 4 * 1024**2
     found = price.price(target.chip, tmp_path, rounds=7, steps=1)
-    products = 7 * 2 * 4096**3
+    products = 7 * 2 * 1024**3
     assert found.unpriced == 0
     # Between the peak in bfloat16 and a hundredth of it.
     assert products / 197e12 < found.seconds < 100 * products / 197e12
