@@ -117,7 +117,7 @@ BAD = [
     ),
     (
         {"trials": 10**11},
-        "trials must be smaller: 100000000000 trials of 2 rounds would take 10.4 TB of "
+        "trials must be smaller: 100000000000 trials of 2 rounds would take 12 TB of "
         "memory, and this machine has 17.2 GB",
     ),
     ({"trials": 10**30}, "trials must be smaller: 1000000000000000000000000000000 trials of 2"),

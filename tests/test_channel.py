@@ -172,7 +172,7 @@ def test_extreme_energies_neither_overflow_nor_vanish(task, start):
 
 def test_one_energy_per_user_weights_the_average():
     """x_i = √(P/E_i) v_i: the server holds Σ√α_i v_i/Σ√α_i over those heard, noise sw2/(Σ√α_i)²."""
-    values = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    values = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3), np.float32))
     energy, noise, floor = np.float32([0.5, 2.0, 8.0, 0.1]), jnp.float32(0.7), 0.6
     heard = np.float32([1.0, 1.0, 1.0, 0.0])
     link = ideal_link(4).replace(heard=heard, floor=np.float32(floor))

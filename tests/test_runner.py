@@ -44,7 +44,7 @@ SWEPT = jnp.array([0.1, 0.2])
         ({"trials": 10**9}, "trials or rounds must be smaller: the results would take "),
         (
             {"trials": 10**11},
-            "trials must be smaller: 100000000000 trials of 2 rounds would take 13",
+            "trials must be smaller: 100000000000 trials of 2 rounds would take 15",
         ),
         ({"rounds": 10**9}, "one trial of 1000000000 rounds would take "),
     ],
