@@ -85,7 +85,7 @@ class Figure:
         counts = {name: options.pop(name, getattr(self, name)) for name in ("trials", "rounds")}
         names = options.pop("algorithms", None)
         algorithms, reference = self.algorithms, self.reference
-        if names:
+        if names is not None:
             algorithms = choose(self._known(), names)
             reference = reference if reference in algorithms else next(iter(algorithms))
         channel = {name: options.pop(name) for name in ("snr_db", "snr_per") if name in options}

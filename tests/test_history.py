@@ -210,6 +210,7 @@ def adrift(history):
 def test_figures_and_tables_leave_out_the_same_trials(history, adrift):
     runs = xarray.concat([history.to_xarray(), adrift.to_xarray()], "algorithm")
     description = {"channel": {"snr_db": 10.0, "snr_per": "vector"}, "rounds": 4, "swept": []}
+    description |= {"task": {}, "algorithms": {}}
     attributes = {
         "study": "both", "metric": "gap", "scores": ["gap", "loss"], "reference": "COTAF",
         "axes": [], "keep": "trials", "every": 2, "description": json.dumps(description),
