@@ -46,7 +46,7 @@ class FileStudy:
     def study(self, **options: Any) -> Study:
         check_options(self, options)
         seed = {"key": options.pop("seed")} if "seed" in options else {}
-        if names := options.pop("algorithms", None):
+        if (names := options.pop("algorithms", None)) is not None:
             options["algorithms"] = algorithms = choose(self.given.algorithms, names)
             if self.given.reference not in algorithms:
                 options["reference"] = next(iter(algorithms))
