@@ -143,6 +143,7 @@ def _made_up(axes, lost=0, rounds=3, trials=4):
     )  # fmt: skip
     channel = {"snr_db": 10.0, "snr_per": "symbol"}
     description = {"channel": channel, "rounds": rounds, "swept": [*axes], "task": {}}
+    description["algorithms"] = {}
     data = data.assign_attrs(study="made", description=json.dumps(description))
     return jo.study_report(data, sweep=True)
 

@@ -429,7 +429,7 @@ def local_steps(
 
 def _first_momenta(local: Any, problem: Problem, model: Vector) -> Memory:
     """Return the transformation's first state for every user [user, …], None unless kept."""
-    if not local.keep_momentum:
+    if not getattr(local, "keep_momentum", False):  # a part of one's own may take SGD's `start`
         return None
 
     def repeated(x: Any) -> Array:
