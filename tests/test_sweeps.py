@@ -188,7 +188,7 @@ def test_one_axis_of_words_has_its_labels():
     sweep = _made_up({"fading": ["None", "Rayleigh()", "Rician(k_factor=3)"]})
     axes = sweep.figure().axes[0]
     ticks = [tick.get_text() for tick in axes.get_xticklabels()]
-    assert ticks == ["None", "Rayleigh()", "Rician(k_factor=3)"] and axes.get_xlabel() == "fading"
+    assert ticks == ["None", "Rayleigh", "Rician k factor\n= 3"] and axes.get_xlabel() == "fading"
 
 
 def test_two_axes_are_maps():
